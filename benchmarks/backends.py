@@ -1,6 +1,6 @@
-"""The same training on every backend: steps whose batch shape is new, and the others.
+"""The same training on every backend: the time to the first step, and the speed afterwards.
 
-Usage: python benchmarks/backends.py [--steps 40] [--rounds 1] [--backends tensorflow jax torch]
+Usage: python benchmarks/backends.py [--seconds 30] [--rounds 1] [--backends tensorflow jax torch]
 
 Needs the other backends: pip install '.[jax,torch]'. Prints the table of docs/backends.md.
 """
@@ -16,26 +16,29 @@ PROGRAM = str(Path(__file__).resolve().parent / "peers/steps_of_backend.py")
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=40, help="steps of each (default: 40)")
+    parser.add_argument("--seconds", type=float, default=30, help="measured (default: 30)")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each (default: 1)")
+    parser.add_argument("--models", nargs="+", default=["tiny", "3+3"])
     parser.add_argument("--backends", nargs="+", default=["tensorflow", "jax", "torch"])
-    parser.add_argument("--packed", type=int, default=64, metavar="WIDTH", help="default: 64")
     arguments = parser.parse_args()
-    print(f"{datetime.date.today()}, {hardware()}, seconds; in brackets, of all cores together\n")
-    print("| | batch shapes | a step with a new shape | with a known shape |\n|---|---|---|---|")
-    for backend in arguments.backends:
-        for packed in (None, arguments.packed):
-            options = [] if packed is None else ["--packed", str(packed)]
-            command = [PROGRAM, str(arguments.steps), *options]
-            environment = {"KERAS_BACKEND": backend}
-            runs = [run_program(command, environment) for _ in range(arguments.rounds)]
-            cells = [
-                f"{median(runs, kind):.2f} ({median(runs, f'{kind}_cpu'):.2f})"
-                for kind in ("new", "known")
-            ]
-            name = backend if packed is None else f"{backend}, `--packed-width {packed}`"
-            shapes = runs[0]["all"]
-            print(f"| {name} | {shapes} | {' | '.join(cells)} |", flush=True)
+    runs: dict = {(m, b): [] for m in arguments.models for b in arguments.backends}
+    for _ in range(arguments.rounds):
+        for model, backend in runs:
+            command = [PROGRAM, model, str(arguments.seconds)]
+            runs[model, backend].append(run_program(command, {"KERAS_BACKEND": backend}))
+    print(f"{datetime.date.today()}, {hardware()}, {arguments.rounds} rounds\n")
+    print(
+        "| model | backend | first step after, s | target tokens/s | of the first backend's | ",
+        end="",
+    )
+    print("for each second of a core | of the first backend's |\n|---|---|---|---|---|---|---|")
+    for (model, backend), found in runs.items():
+        first = runs[model, arguments.backends[0]]
+        cells = [f"{median(found, 'first'):.1f}"]
+        for name in ("rate", "core_rate"):
+            rate = median(found, name)
+            cells += [f"{rate:,.0f}", f"{rate / median(first, name):.2f} x"]
+        print(f"| {model} | {backend} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,66 +1,80 @@
-"""Trains the quickstart's model for some steps with `fit`, on the backend of KERAS_BACKEND.
+"""Trains with `train` and its defaults for some time, on the backend of KERAS_BACKEND.
 
-Usage: steps_of_backend.py STEPS [--packed WIDTH]
+Usage: steps_of_backend.py MODEL SECONDS
 
-Prints the time of steps whose batch shape is new, and of the others, by the clock and of the
-processor.
+MODEL is `tiny`, or `3+3`: the model that the command line chooses for 60,000 to 500,000 pairs.
+Prints the seconds from the call to the end of the first step, and in the SECONDS after the first
+minute the target tokens a second, by the clock and for each second of a core.
 """
 
-import argparse
 import json
-import statistics
+import re
+import sys
+import tempfile
 import time
 
 import keras
 
-from keras_transformer import Transformer, get_preset
-from keras_transformer.data import EncodedCorpus, PairsCorpus, TokenBatches, train_sentencepiece
+from keras_transformer.data import PairsCorpus, train_sentencepiece
 from keras_transformer.quickstart.corpus import number_corpus
-from keras_transformer.training import LossModel, compile_model
+from keras_transformer.training import TrainingSettings, train
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("steps", type=int)
-parser.add_argument("--packed", type=int, metavar="WIDTH", help="several pairs in rows of WIDTH")
-options = parser.parse_args()
-
-keras.utils.set_random_seed(1)
+WARM_UP = 60.0
+kind, seconds = sys.argv[1], float(sys.argv[2])
 pairs, _, _ = number_corpus(num_train=20_000, num_valid=0, num_test=0)
 tokenizer = train_sentencepiece((text for pair in pairs for text in pair), vocab_size=1_000)
-encoded = EncodedCorpus.from_corpus(PairsCorpus(pairs), tokenizer)
-batches = TokenBatches(encoded, tokens_per_batch=2_048, seed=1, packed_width=options.packed)
-layers = {"num_encoder_layers": 2, "num_decoder_layers": 2, "intermediate_dim": 512}
-model = Transformer.from_preset("tiny", vocab_size=1_000, **layers)
-model = LossModel(model, packed=options.packed is not None)
-compile_model(model, get_preset("tiny").recipe)
+options = {"preset": "tiny"}
+if kind == "3+3":
+    layers = {"num_encoder_layers": 3, "num_decoder_layers": 3}
+    options = {"preset": "small", "model": layers, "recipe": {"tokens_per_batch": 4_096}}
+streams = 2 if keras.backend.backend() == "tensorflow" else 1  # as the command line chooses
+if streams > 1:
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+settings = TrainingSettings(**options, max_steps=10**6, evaluate_every=10**6, streams=streams)
+lines = []
 
 
 class Clock(keras.callbacks.Callback):
-    """Notes the seconds of each step: by the clock, and of the processor."""
+    """Notes the end of the first step, and the steps after the first minute."""
 
     def on_train_begin(self, logs=None):
-        self.steps, self.last = [], (time.monotonic(), time.process_time())
+        self.begin, self.first, self.window = time.monotonic(), None, None
 
     def on_train_batch_end(self, batch, logs=None):
         float(logs["loss"])  # JAX computes in the background.
-        now = time.monotonic(), time.process_time()
-        self.steps.append([after - before for after, before in zip(now, self.last, strict=True)])
-        self.last = now
+        now = time.monotonic()
+        if self.first is None:
+            self.first = now
+        if self.window is None and now > self.begin + WARM_UP:
+            self.window, self.steps = (now, time.process_time()), 0
+        elif self.window is not None:
+            self.steps += 1
+            if now > self.window[0] + seconds:
+                self.end = now, time.process_time()
+                raise KeyboardInterrupt
 
 
-clock = Clock()
-model.fit(
-    batches.dataset().map(LossModel.arrange),
-    steps_per_epoch=options.steps,
-    shuffle=False,
-    verbose=0,
-    callbacks=[clock],
-)
-shapes = [batch[1].shape + batch[0]["source"].shape for batch in batches.batches(0)]
-shapes = shapes[: options.steps]
-is_new = [shape not in shapes[:number] for number, shape in enumerate(shapes)]
-result = {"shapes": len(set(shapes)), "all": len(batches.batch_shapes)}
-for kind, wanted in (("new", True), ("known", False)):
-    chosen = [step for step, new in zip(clock.steps, is_new, strict=True) if new is wanted]
-    seconds = [statistics.median(values) for values in zip(*chosen, strict=True)]
-    result |= {kind: seconds[0], f"{kind}_cpu": seconds[1]} if seconds else {}
+clock, start = Clock(), time.monotonic()
+with tempfile.TemporaryDirectory() as folder:
+    corpus = PairsCorpus(pairs)
+    tokenizers = {"source_tokenizer": tokenizer}
+    try:
+        train(
+            f"{folder}/model",
+            corpus,
+            None,
+            settings,
+            callbacks=[clock],
+            report=lines.append,
+            **tokenizers,
+        )
+    except KeyboardInterrupt:
+        pass
+found = re.search(r"([\d,]+) target tokens, ([\d,]+) steps an epoch", "\n".join(lines))
+tokens, steps = (int(number.replace(",", "")) for number in found.groups())
+done = clock.steps * tokens / steps
+by_clock, by_core = (end - begin for end, begin in zip(clock.end, clock.window, strict=True))
+result = {"first": clock.first - start, "rate": done / by_clock, "core_rate": done / by_core}
 print(json.dumps(result))

@@ -10,10 +10,18 @@ from typing import Any
 
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.settings.setting import COUNT, POSITIVE, SWITCH, TEXTS, Setting, declarations
+from keras_transformer.settings.setting import (
+    COUNT,
+    COUNT_OR_ZERO,
+    POSITIVE,
+    SWITCH,
+    TEXTS,
+    Setting,
+    declarations,
+)
 
 # Rules for the values of options, by metavar.
-_RULES = {"N": COUNT, "P": POSITIVE, "M": POSITIVE, "GB": POSITIVE}
+_RULES = {"N": COUNT, "I": COUNT_OR_ZERO, "P": POSITIVE, "M": POSITIVE, "GB": POSITIVE}
 # Default number of parts of a batch that `train` computes at the same time on a CPU.
 TRAINING_STREAMS = 2
 # Options of constraints that take a number, and the classes of the constraints.
@@ -195,14 +203,28 @@ def load_pipeline(arguments, task: str) -> tuple[Any, dict[str, Any]]:
     return pipeline, options | {"search": choose_search(arguments, pipeline.search)}
 
 
-def load_backend() -> bool:
-    """Imports Keras, finds the GPUs and returns whether the backend is TensorFlow on a CPU."""
+def load_backend(trains: bool = False) -> bool:
+    """Imports Keras, finds the GPUs and returns whether the backend is TensorFlow on a CPU.
+
+    A training has its batches from TensorFlow on every backend.
+    """
     with _hidden_standard_error():
         import keras
 
-        if keras.backend.backend() != "tensorflow":
+        backend = keras.backend.backend()
+        if backend == "jax" and trains:
+            import jax
+
+            if jax.process_count() > 1:
+                from jax.experimental import multihost_utils
+
+                multihost_utils.sync_global_devices("connected")
+        if backend != "tensorflow" and not trains:
             return False
         import tensorflow as tf
+
+        if backend != "tensorflow":
+            return False
 
         # Prints messages if there is no GPU.
         return not tf.config.list_physical_devices("GPU")
@@ -232,13 +254,15 @@ def _hidden_standard_error():
         os.close(saved)
 
 
-def load_backend_in_streams(num_streams: int | None, most: int | None = None) -> int:
+def load_backend_in_streams(
+    num_streams: int | None, most: int | None = None, trains: bool = False
+) -> int:
     """Calls `load_backend`, divides the cores of a CPU among streams, and returns their number.
 
     Small operations are faster with one thread than with several. The default is one stream for
     each core, at most `most`.
     """
-    if not load_backend():
+    if not load_backend(trains):
         return num_streams or 1
     import tensorflow as tf
 

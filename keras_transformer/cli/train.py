@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import logging
 import math
 import os
 import pathlib
@@ -43,6 +44,14 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     add_options(group, {"--experiment NAME": text}, choices=names)
     # The name of this option until version 1.0.
     group.add_argument("--recipe", dest="experiment", choices=names, help=argparse.SUPPRESS)
+    group = parser.add_argument_group("several machines, with Keras on JAX")
+    options = {
+        "--coordinator HOST:PORT": "start the same command on every machine, with the address of "
+        "process 0; auto on a cluster that JAX knows, such as Slurm or TPU pods",
+        "--processes N": "number of processes",
+        "--process-id I": "number of this process, from 0",
+    }
+    add_options(group, options)
     group = parser.add_argument_group("plan")
     text = "print the model, its memory and the time of its training, and stop; a few steps of the"
     add_options(group, {"--plan": f"{text} model are measured"})
@@ -75,6 +84,22 @@ def run(arguments: argparse.Namespace) -> None:
     kind = train_settings.data_kind(values)
     if values["start_from"]:
         find_config(values["start_from"])
+    if not arguments.coordinator:
+        if arguments.processes or arguments.process_id is not None:
+            raise UserError("--processes and --process-id go with --coordinator.")
+        _train(task, kind, values, say)
+        return
+    load_backend()
+    from keras_transformer.training import joined_processes
+
+    options = arguments.coordinator, arguments.processes, arguments.process_id
+    with joined_processes(*options) as group:
+        if not group.is_first:  # Process 0 speaks for all of them.
+            logging.getLogger("keras_transformer").setLevel(logging.ERROR)
+        _train(task, kind, values, say if group.is_first else lambda line: None)
+
+
+def _train(task, kind, values, say):
     # Errors in files are found before TensorFlow is loaded.
     vocabulary = load_vocabulary(values["vocabulary"])
     corpora = task.open_corpora(kind, values)
@@ -82,7 +107,7 @@ def run(arguments: argparse.Namespace) -> None:
     say("Loading Keras and its backend.")
     # XLA fuses small operations itself, so the default is one stream.
     streams = values["streams"] or (1 if values["jit_compile"] else None)
-    values["streams"] = load_backend_in_streams(streams, TRAINING_STREAMS)
+    values["streams"] = load_backend_in_streams(streams, TRAINING_STREAMS, trains=True)
     from keras_transformer.training import train
 
     output, settings = values["output"], train_settings.training_settings(values)
@@ -227,7 +252,7 @@ def _memory_rows(settings, recipe, config, share, device_memory):
     tokens = math.ceil(share / num_parts)
     width = settings.packed_width or min(recipe.max_length, tokens)
     tokens = max(tokens, width)  # a batch has at least one row
-    rows = "sentences" if settings.packed_width is None else "packed rows"
+    rows = "packed rows" if settings.packed_width else "sentences"
 
     def how(num_devices, num_parts):
         return settings.mixed_precision, num_devices, num_parts, recipe.ema_momentum is not None

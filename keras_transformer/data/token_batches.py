@@ -187,7 +187,13 @@ class TokenBatches:
         source = num_tokens / int((rows * source_widths).sum())
         return {"source": 1 - source, "target": 1 - num_labels / int((rows * target_widths).sum())}
 
-    def dataset(self, start_step: int = 0, repeat: bool = True, epoch: int = 0) -> Any:
+    def dataset(
+        self,
+        start_step: int = 0,
+        repeat: bool = True,
+        epoch: int = 0,
+        share: tuple[int, int] = (0, 1),
+    ) -> Any:
         """Returns the batches as a `tf.data.Dataset` of the tuples that the class describes.
 
         Under `tf.distribute.MirroredStrategy` each element is a global batch, split along axis 0.
@@ -196,11 +202,16 @@ class TokenBatches:
             start_step: number of batches to skip from the beginning of `epoch`, even whole epochs.
             repeat: `True` gives epoch after epoch without end; `False` the rest of one epoch.
             epoch: where to begin.
+            share: `(i, n)` gives the i-th of n equal parts of the rows of each batch, i from 0; n
+                must divide `num_replicas`.
         """
         import tensorflow as tf
 
         if start_step < 0:
             raise ValueError(f"start_step must not be negative. Received: {start_step=}")
+        if self.num_replicas % share[1] or not 0 <= share[0] < share[1]:
+            rule = "share is (i, n) with 0 <= i < n, and n divides num_replicas"
+            raise ValueError(f"{rule}. Received: {share=}, num_replicas={self.num_replicas}")
         first, start = self.position(start_step, epoch)
         packed = self.packed_width is not None
         arrays_of: Any = self._load_in_graph
@@ -217,7 +228,7 @@ class TokenBatches:
             begin = tf.where(tf.equal(epoch, first), tf.constant(start, tf.int64), 0)
             numbers = tf.data.Dataset.range(begin, tf.size(arrays.order, tf.int64))
             return numbers.map(
-                lambda number: make_batch(arrays, arrays.order[number], packed, tf),
+                lambda number: make_batch(arrays, arrays.order[number], packed, tf, share),
                 tf.data.AUTOTUNE,
             )
 
@@ -305,13 +316,23 @@ def arrange_epoch(
     return EpochArrays(*corpus, pairs, plan.splits, plan.shapes, order)
 
 
-def make_batch(arrays: EpochArrays, number, packed: bool, tf=None) -> Batch:
-    """Returns `(inputs, labels, weights)` of a batch, as `TokenBatches` describes them."""
+def make_batch(
+    arrays: EpochArrays, number, packed: bool, tf=None, share: tuple[int, int] = (0, 1)
+) -> Batch:
+    """Returns `(inputs, labels, weights)` of a share of a batch, as `TokenBatches` describes them.
+
+    Weights are those of the whole batch.
+    """
     xp, arange = (np, np.arange) if tf is None else (tf.experimental.numpy, tf.range)
     first, end = arrays.splits[number], arrays.splits[number + 1]
     rows, source_width, target_width = (arrays.shapes[number, side] for side in range(3))
-    filled = arange(rows) < end - first
-    pairs = xp.take(arrays.pairs, first + arange(rows), mode="clip")
+    pairs = xp.take(arrays.pairs, first + arange(end - first), mode="clip")
+    offsets = xp.take(arrays.target_offsets, pairs), xp.take(arrays.target_offsets, pairs + 1)
+    num_labels = xp.sum(offsets[1] - offsets[0] + 1)  # of the whole batch, with EOS
+    rows = rows // share[1]
+    row_numbers = share[0] * rows + arange(rows)
+    filled = row_numbers < end - first
+    pairs = xp.take(arrays.pairs, first + row_numbers, mode="clip")
 
     def padded(ids, offsets, width):
         starts = xp.take(offsets, pairs, mode="clip")
@@ -335,7 +356,7 @@ def make_batch(arrays: EpochArrays, number, packed: bool, tf=None) -> Batch:
         inputs["source_segments"] = _segments(source, xp)
         inputs["target_segments"] = _segments(labels, xp)
     mask = xp.asarray(labels != PAD_ID, np.float32)
-    return inputs, labels, mask / xp.sum(mask)
+    return inputs, labels, mask / xp.asarray(num_labels, np.float32)
 
 
 def _segments(ids, xp):

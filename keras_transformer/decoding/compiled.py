@@ -61,6 +61,11 @@ def compile_search(
     return call
 
 
+def _local(value):
+    """Returns the copy on a device of this process, if all devices have copies."""
+    return value.addressable_data(0) if value.is_fully_replicated else value
+
+
 def _compile_jax(function, variables, sizes):
     import jax
 
@@ -73,6 +78,6 @@ def _compile_jax(function, variables, sizes):
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        return compiled([variable.value for variable in variables], args, **kwargs)
+        return compiled([_local(variable.value) for variable in variables], args, **kwargs)
 
     return call

@@ -79,8 +79,14 @@ class F1OnDev(ScoreOnDev):
             search = self._search or GreedySearch()
             self.parser = Parser(model, *self._tokenizers, self._linearization, search=search)
             self.translator = Translator(model, *self._tokenizers, search=search)
-        words = [tree.words() for tree in self.trees]
-        self.parses = self.parser.parse(words, num_streams=self.num_streams)
+        parse, words = self.parser.parse, [tree.words() for tree in self.trees]
+
+        def as_text(words):
+            trees = parse(words, num_streams=self.num_streams)
+            return [None if tree is None else str(tree) for tree in trees]
+
+        texts = self.group.share(as_text, words)
+        self.parses = [None if text is None else Tree.parse(text) for text in texts]
         self.score = parseval(self.trees, self.parses)
         return self.score.strict_f1
 

@@ -75,14 +75,17 @@ class TrainingSettings(Settings):
         bleu_lowercase: Ignore case in this BLEU.
         bleu_tokenize: SacreBLEU's tokenizer; None for 13a, or none for `subword` text.
         mixed_precision: Compute in bfloat16; weights stay in float32.
-        gpus: Number of GPUs; it may change when a training is resumed, if the batches stay the
-            same, as with 1, 2, 4 and 8; None for one, if there is one.
+        gpus: Number of GPUs of each process; it may change when a training is resumed, if the
+            batches stay the same, as with 1, 2, 4 and 8 in all; None for one, if there is one.
+        model_parallel: Cut each matrix over N of these GPUs, which must divide their number; for
+            models too large for one; JAX only.
         micro_batches: Cut each batch into N parts and sum their gradients: less memory for the same
             step.
         streams: Compute N parts of each batch at the same time, each with an equal share of the
             CPU's cores, which is faster with small models.
         packed_width: Put several pairs into each row of N positions: one batch shape, and less
-            padding; None for one pair in each row.
+            padding; 0 for one pair in each row; None for the length of the longest sentence with
+            JAX, which compiles each shape, and for 0 otherwise.
         jit_compile: Compile the training step with XLA, which takes many seconds for each batch
             shape and may be faster on GPUs afterwards.
         deterministic: Compute the same bits every time on the same machine, also when resumed, in
@@ -130,9 +133,10 @@ class TrainingSettings(Settings):
     bleu_tokenize: str | None = _checkpoints(None, metavar="NAME")
     mixed_precision: bool = _machine(False)
     gpus: int | None = _machine(None, COUNT, may_change=True)
+    model_parallel: int = _machine(1, COUNT, may_change=True)
     micro_batches: int = _machine(1, COUNT, may_change=True)
     streams: int = _machine(1, COUNT, may_change=True)
-    packed_width: int | None = _machine(None, COUNT)
+    packed_width: int | None = _machine(None, COUNT_OR_ZERO)
     jit_compile: bool = _machine(False)
     deterministic: bool = _machine(False)
     tensorboard: bool = _machine(False, may_change=True)
@@ -196,6 +200,8 @@ class TrainingSettings(Settings):
         for changes, whole in (("model", "config"), ("recipe", "train_recipe")):
             if whole in now and whole in before:
                 free.add(changes)
+        for values in (before, now):
+            values["packed_width"] = values["packed_width"] or 0  # None in files of version 1.0
         before.setdefault("line_ends", now.get("line_ends"))  # Not in files of older versions.
         now = {name: value for name, value in now.items() if name not in free}
         different = {name for name in now if before.get(name) != now[name]}

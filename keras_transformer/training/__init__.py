@@ -11,7 +11,12 @@ from keras_transformer.training import loss_model, metrics, optimizer  # noqa: F
 _MODULES = {
     "callbacks": ["StepProgress", "StopOnNonFiniteLoss", "TimeLimit"],
     "checkpoints": ["Checkpoints"],
-    "distribution": ["mirrored_strategy", "model_parallel_layout", "strategy_scope"],
+    "distribution": [
+        "make_distribution",
+        "mirrored_strategy",
+        "model_parallel_layout",
+        "strategy_scope",
+    ],
     "loss_model": ["LabelSmoothedCrossEntropy", "LossModel", "compile_model"],
     "metrics": [
         "Perplexity",
@@ -28,6 +33,7 @@ _MODULES = {
         "TransformerSchedule",
         "make_optimizer",
     ],
+    "processes": ["ProcessGroup", "joined_processes", "process_group"],
     "scores_on_dev": ["BleuOnDev", "ScoreOnDev"],
     "output_directory": ["HistoryFile"],
     "trainer": ["TrainingResult", "train"],

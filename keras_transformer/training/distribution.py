@@ -1,4 +1,4 @@
-"""Training on several devices of one machine."""
+"""Training on several devices, of one machine or several."""
 
 import contextlib
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_transformer.errors import UserError
+from keras_transformer.training.processes import process_group
 
 # Strategies by number of devices. Each numbers its exchanges between devices from 1 on, so that a
 # process cannot use two of them, except one of a single device.
@@ -54,11 +55,60 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
     return _strategies[wanted]
 
 
+def make_distribution(
+    num_devices: int | None = None, model_parallel: int = 1
+) -> keras.distribution.DataParallel | keras.distribution.ModelParallel | None:
+    """Returns the distribution over the devices of all processes, for Keras on JAX.
+
+    A step on N devices equals the step of one device on the same global batch. Each process passes
+    its rows of the batch.
+
+    Args:
+        num_devices: Number of devices of each process; None for one.
+        model_parallel: Number of devices that share each matrix, by `model_parallel_layout`; the
+            groups of so many devices share the batch.
+
+    Returns:
+        A `DataParallel` or `ModelParallel`; None for a single device.
+
+    Raises:
+        UserError: If there are fewer devices, `model_parallel` does not divide their number, or it
+            is above 1 with several processes.
+
+    Example:
+
+    >>> keras_transformer.training.make_distribution(1)  # None
+    """
+    num_devices, processes = num_devices or 1, range(process_group().num_processes)
+    if num_devices == model_parallel == len(processes) == 1:
+        return None
+    import jax
+
+    of_process = [[d for d in jax.devices() if d.process_index == number] for number in processes]
+    if (fewest := min(map(len, of_process))) < num_devices:
+        kind = jax.devices()[0].platform
+        rule = f"Asked for {num_devices} devices, but each process has {fewest}, of kind {kind!r}"
+        raise UserError(f"{rule}. Received: {num_devices=}")
+    if num_devices % model_parallel or (model_parallel > 1 and len(processes) > 1):
+        rule = "`model_parallel` must divide the number of devices, of a single process"
+        received = f"{model_parallel=}, {num_devices=}, {len(processes)} processes"
+        raise UserError(f"{rule}. Received: {received}")
+    devices = [f"{d.platform}:{d.id}" for local in of_process for d in local[:num_devices]]
+    if model_parallel == 1:
+        return keras.distribution.DataParallel(devices=devices, auto_shard_dataset=False)
+    shape = len(devices) // model_parallel, model_parallel
+    mesh = keras.distribution.DeviceMesh(shape, ["batch", "model"], devices)
+    layout = model_parallel_layout(mesh)
+    return keras.distribution.ModelParallel(
+        layout_map=layout, batch_dim_name="batch", auto_shard_dataset=False
+    )
+
+
 def strategy_scope(strategy: Any) -> contextlib.AbstractContextManager:
     """Returns `strategy.scope()`, or a context that does nothing if there is no strategy.
 
     Args:
-        strategy: A `tf.distribute.Strategy` or None.
+        strategy: A `tf.distribute.Strategy`, a distribution of `keras.distribution`, or None.
 
     Example:
 

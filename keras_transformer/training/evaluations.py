@@ -41,7 +41,7 @@ class Evaluations:
         self._run = run
         self._model = run.model.transformer
         self._score: Any = run.scores.get("valid")
-        self._evaluator = TokenEvaluator(self._model)
+        self._evaluator = TokenEvaluator(self._model, run.group)
 
     def loss(self) -> Any:
         """Returns the cross-entropy per token on the validation set, a float; None without one."""
@@ -70,7 +70,7 @@ class Evaluations:
 
     def write(self, row: dict) -> None:
         """Adds a row to the history and to TensorBoard's."""
-        self._run.history.append(row)
+        self._run.group.in_first(self._run.history.append, row)
         if self._run.board is not None:
             self._run.board.write_evaluation(row, self._run.data.valid_batches)
 
@@ -155,21 +155,19 @@ class Evaluations:
         if len(files) < 2:
             return 1
         path = self._run.checkpoints.directory / f"average{WEIGHTS_SUFFIX}"
-        try:
-            average_checkpoints(files, path)
-        except UserError as problem:
+        if problem := self._run.group.in_first(_average, files, path):
             _LOGGER.warning("The average is left out: %s", problem)
             return 1
         load_weights_only(self._model, path)
-        path.unlink()
+        self._run.group.gather(None)  # All have read it.
+        path.unlink(missing_ok=True)
         if self.loss() < loss:
             return len(files)
         _assign(current)
         return 1
 
     def _save_weights(self, path):
-        with atomic_write(path) as temporary:
-            save_weights_only(self._model, temporary)
+        self._run.group.in_first(_write_weights, self._model, path)
 
     def choose_final_weights(self) -> float | None:
         """Loads the best weights of a finished training; returns their score, if it was computed.
@@ -187,13 +185,14 @@ class Evaluations:
         for name, path, size in self._candidates(files):
             if not selects and (candidates or path == checkpoints.best_path):
                 break
+            problem = run.group.in_first(_average, files[-size:], path) if size > 1 else None
             try:
-                if size > 1:
-                    average_checkpoints(files[-size:], path)
+                if problem:
+                    raise UserError(problem)
                 load_weights_only(self._model, path)
-            except UserError as problem:
-                error = problem
-                _LOGGER.warning("The weights of %s are left out: %s", name, problem)
+            except UserError as damage:
+                error = damage
+                _LOGGER.warning("The weights of %s are left out: %s", name, damage)
                 continue
             quality = 0.0
             if selects and score is not None:
@@ -208,6 +207,7 @@ class Evaluations:
         # Of equal candidates, `max` returns the first: the average over the first window.
         quality, name, path = max(candidates, key=lambda candidate: candidate[0])
         load_weights_only(self._model, path)
+        run.group.gather(None)  # All have read it.
         for path in checkpoints.directory.glob(f"average-*{WEIGHTS_SUFFIX}"):
             path.unlink(missing_ok=True)
         run.report(f"Final weights: {name}.")
@@ -234,6 +234,20 @@ class Evaluations:
             path = directory / f"average-moving{WEIGHTS_SUFFIX}"
             self._save_weights(path)
             yield "moving average of the weights", path, 1
+
+
+def _average(files, path) -> str | None:
+    """Writes the average of checkpoints; returns the problem if one cannot be read."""
+    try:
+        average_checkpoints(files, path)
+        return None
+    except UserError as problem:
+        return str(problem)
+
+
+def _write_weights(model, path):
+    with atomic_write(path) as temporary:
+        save_weights_only(model, temporary)
 
 
 def _assign(values):

@@ -11,6 +11,7 @@ from keras import ops
 from keras_transformer.decoding import compile_search
 from keras_transformer.layers.tensors import Tensor, at_least_float32, check_rank
 from keras_transformer.models.cross_entropy import cross_entropy
+from keras_transformer.training.processes import ProcessGroup
 
 
 class _TokenMean(keras.metrics.Mean):
@@ -135,6 +136,7 @@ class TokenEvaluator:
 
     Args:
         model: `Transformer`.
+        group: `ProcessGroup` of the processes that share the batches; None for this one alone.
 
     Example:
 
@@ -145,8 +147,9 @@ class TokenEvaluator:
     8
     """
 
-    def __init__(self, model: keras.Model):
+    def __init__(self, model: keras.Model, group: ProcessGroup | None = None):
         self.model = model
+        self._group = group or ProcessGroup()
         self._step = compile_search(self._sums, model.variables)
 
     def __call__(self, batches: Iterable) -> TokenEvaluation:
@@ -155,12 +158,18 @@ class TokenEvaluator:
         Args:
             batches: Yields (inputs, labels, weights) as `TokenBatches` does.
         """
-        totals = np.zeros(3)
-        for batch in batches:
-            totals += [float(value) for value in self._step(*batch)]
+        if self._group.num_processes > 1:
+            batches = list(batches)
+            sums: Iterable = self._group.share(lambda share: [*map(self._figures, share)], batches)
+        else:
+            sums = map(self._figures, batches)
+        totals = sum(map(np.array, sums), np.zeros(3))
         loss, accuracy = totals[:2] / max(totals[2], 1.0)
         perplexity = math.exp(loss) if loss < 700 else math.inf
         return TokenEvaluation(float(loss), perplexity, float(accuracy), int(totals[2]))
+
+    def _figures(self, batch):
+        return [float(value) for value in self._step(*batch)]
 
     def _sums(self, inputs, labels, weights):
         logits = self.model(inputs, training=False)

@@ -11,6 +11,7 @@ import keras
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.settings.presets import TrainingRecipe
+from keras_transformer.training.processes import ProcessGroup
 
 _NUM_SAMPLES, _SAMPLE_WIDTH = 2, 80
 
@@ -39,6 +40,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
         history: List of (epoch from 0, score).
         translator: `Translator` of the last evaluation, or None.
         num_streams: As in `Translator.translate`.
+        group: `ProcessGroup` of the processes that share the answers.
 
     Example:
 
@@ -56,6 +58,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
         self.history: list[tuple[int, float]] = []
         self.translator: Any = None
         self.num_streams = 1
+        self.group = ProcessGroup()
 
     @abc.abstractmethod
     def evaluate(self, model: keras.Model | None = None) -> float:
@@ -146,7 +149,8 @@ class BleuOnDev(ScoreOnDev):
         if self.translator is None or self.translator.model is not model:
             search = self._search or GreedySearch()
             self.translator = Translator(model, *self._tokenizers, search=search)
-        self.hypotheses = self.translator.translate(self.sources, num_streams=self.num_streams)
+        translate = functools.partial(self.translator.translate, num_streams=self.num_streams)
+        self.hypotheses = self.group.share(translate, self.sources)
         return corpus_bleu(self.hypotheses, self.references, **self._score_options).score
 
     def samples(self, number: int) -> list[tuple[str, str, str]]:

@@ -1,8 +1,10 @@
 """The `train` function, from two corpora to a model directory."""
 
+import contextlib
 import dataclasses
 import logging
 import signal
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,19 @@ from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.training_settings import TrainingSettings
+from keras_transformer.training.distribution import (
+    make_distribution,
+    mirrored_strategy,
+    strategy_scope,
+)
 from keras_transformer.training.evaluations import Evaluations
-from keras_transformer.training.output_directory import training_lock
+from keras_transformer.training.output_directory import LOCK_FILE, training_lock
+from keras_transformer.training.processes import process_group
 from keras_transformer.training.training_loop import TrainingLoop
 from keras_transformer.training.training_run import TrainingRun, start_run
 
 _LOGGER = logging.getLogger(__name__)
+_SECONDS_TO_SEE = 30  # a file that another machine has written
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,8 +150,12 @@ def train(
     for corpus in (*corpora, *also_valid.values()):
         if corpus is not None:
             get_task(settings.task).check(corpus, settings)
-    with training_lock(output), StopSignals(report) as signals:
-        run = start_run(output, (*corpora, also_valid), settings, tokenizers, report)
+    group, strategy = process_group(), _strategy(settings)
+    if not group.is_first:
+        report, progress = _say_nothing, None
+    scope = strategy if keras.backend.backend() == "jax" else None
+    with _shared_lock(output, group), StopSignals(report) as signals, strategy_scope(scope):
+        run = start_run(output, (*corpora, also_valid), settings, tokenizers, report, strategy)
         evaluations = Evaluations(run)
         loop = TrainingLoop(run, evaluations, signals)
         try:
@@ -159,6 +172,48 @@ def train(
             raise UserError(text) from error
 
 
+def _strategy(settings):
+    """Returns what trains on the devices of the settings; None on a single device."""
+    backend, gpus, parallel = keras.backend.backend(), settings.gpus or 1, settings.model_parallel
+    if backend == "jax":
+        return make_distribution(gpus, parallel)
+    if parallel > 1:
+        rule = "`model_parallel` needs the JAX backend"
+        raise UserError(f"{rule}. Received: model_parallel={parallel}, {backend=}")
+    return mirrored_strategy(gpus) if gpus > 1 else None
+
+
+def _say_nothing(line: str) -> None:
+    pass
+
+
+@contextlib.contextmanager
+def _shared_lock(output, group):
+    """Locks the directory in process 0, for all processes; checks that the others see it."""
+    with training_lock(output) if group.is_first else contextlib.nullcontext():
+        holder = group.in_first(_lock_holder, output)
+        seen = group.gather(group.is_first or _sees_lock(output, holder))
+        if not all(seen):
+            group.finish()
+            raise UserError(
+                "All processes need the output directory of process 0, on a shared disk. Received: "
+                f"{str(output)!r}, which process {seen.index(False)} does not see"
+            )
+        yield
+
+
+def _lock_holder(output):
+    with contextlib.suppress(OSError):
+        return (output / LOCK_FILE).read_text("utf-8")
+
+
+def _sees_lock(output, holder):
+    deadline = time.monotonic() + _SECONDS_TO_SEE
+    while _lock_holder(output) != holder and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return _lock_holder(output) == holder
+
+
 def _finish(run: TrainingRun, evaluations: Evaluations) -> TrainingResult:
     """Chooses the final weights and writes the model directory."""
     score = evaluations.choose_final_weights()
@@ -166,7 +221,7 @@ def _finish(run: TrainingRun, evaluations: Evaluations) -> TrainingResult:
     pipeline = run.task.make_result(
         run.model.transformer, run.tokenizers, run.settings, run.recipe, run.data.sentence_profile
     )
-    pipeline.save(run.output)
+    run.group.in_first(pipeline.save, run.output)
     return TrainingResult(
         task=run.settings.task,
         pipeline=pipeline,

@@ -1,5 +1,6 @@
 """The loop of a training: its steps, and what happens between them."""
 
+import contextlib
 import dataclasses
 import math
 import sys
@@ -42,6 +43,7 @@ class TrainingLoop(keras.callbacks.Callback):
         # `fit` has to leave the weights of the last step, from which a later run continues.
         run.model.optimizer.averages_at_end = False
         run.progress = Progress.from_dict(run.checkpoints.restore_state(run.model) or {})
+        run.group.gather(None)  # All have read it.
         self.saved_step = run.progress.step
         self._run = run
         self._evaluations = evaluations
@@ -53,7 +55,8 @@ class TrainingLoop(keras.callbacks.Callback):
         self._start_row: dict | None = None
         if run.progress.step:
             # An interrupted evaluation is repeated: its row, if it was written, is removed.
-            run.history.start(run.progress.step - bool(run.progress.unfinished_row))
+            last = run.progress.step - bool(run.progress.unfinished_row)
+            run.group.in_first(run.history.start, last)
         self._start_window()
 
     def interruption(self) -> str:
@@ -105,12 +108,16 @@ class TrainingLoop(keras.callbacks.Callback):
             started += 1
         if not self.model.stop_training and progress.step < run.max_steps:
             self._fit(started, math.ceil(run.max_steps / every), every, options)
+        if self._signals.received is not None:
+            run.group.finish()
         self._signals.release()
 
     def _fit(self, first_epoch, epochs, steps_per_epoch, options):
         batches, progress = self._run.data.batches, self._run.progress
         try:
-            dataset = batches.dataset(start_step=progress.batch, epoch=progress.epoch)
+            group = self._run.group
+            share = group.process_id, group.num_processes
+            dataset = batches.dataset(progress.batch, epoch=progress.epoch, share=share)
             self.model.fit(
                 dataset.map(LossModel.arrange),
                 initial_epoch=first_epoch,
@@ -135,12 +142,16 @@ class TrainingLoop(keras.callbacks.Callback):
     def _start_directory(self, batch, logs=None):
         run = self._run
         if not run.progress.step:  # A failed start leaves nothing behind.
-            start_directory(run.output, run.tokenizers, run.settings, run.data.fingerprint)
-            if run.held_out is not None:
-                run.held_out.save(run.output)
-            run.history.start(-1)  # Not even a step 0 of an interrupted run is left.
+            run.group.in_first(self._write_first_files)
             if self._start_row is not None:
                 self._evaluations.write(self._start_row)
+
+    def _write_first_files(self):
+        run = self._run
+        start_directory(run.output, run.tokenizers, run.settings, run.data.fingerprint)
+        if run.held_out is not None:
+            run.held_out.save(run.output)
+        run.history.start(-1)  # Not even a step 0 of an interrupted run is left.
 
     def _restore_loss(self, epoch, logs=None):
         """Restores Keras' mean loss from the state, if it began after the same step."""
@@ -169,6 +180,10 @@ class TrainingLoop(keras.callbacks.Callback):
             self._steps_in_epoch = run.data.batches.steps_per_epoch(progress.epoch)
         self._signals.waits = True
         ends = self.model.stop_training or progress.step >= run.max_steps
+        if run.group.num_processes > 1:  # They must stop after the same step.
+            all_end, signals = zip(*run.group.gather([ends, self._signals.received]), strict=True)
+            ends = any(all_end)
+            self._signals.received = max((s for s in signals if s is not None), default=None)
         self._save_weights_and_evaluate(
             saves=ends or progress.step % self._checkpoint_every == 0,
             evaluates=ends or progress.step % run.evaluate_every == 0,
@@ -194,7 +209,8 @@ class TrainingLoop(keras.callbacks.Callback):
         progress = self._run.progress
         self._check_weights()
         if saves:
-            self._run.checkpoints.save_weights(self.model.transformer, progress.step)
+            save = self._run.checkpoints.save_weights
+            self._run.group.in_first(lambda: save(self.model.transformer, progress.step) and None)
         if evaluates:
             progress.unfinished_row = self._training_figures()
         self._evaluate_and_save_state()
@@ -203,7 +219,9 @@ class TrainingLoop(keras.callbacks.Callback):
         progress = self._run.progress
         try:
             if progress.unfinished_row:
-                with self._signals.at_once():
+                # Other processes wait for the shares of this one.
+                is_alone = self._run.group.num_processes == 1
+                with self._signals.at_once() if is_alone else contextlib.nullcontext():
                     self._evaluations.record(dict(progress.unfinished_row))
                 self._start_window()  # The evaluation does not count as time of the steps.
                 progress.unfinished_row = None
@@ -214,11 +232,13 @@ class TrainingLoop(keras.callbacks.Callback):
 
     def _save_state(self):
         progress = self._run.progress
-        progress.minutes = self._time_limit.elapsed_minutes
+        group = self._run.group
+        progress.minutes = group.gather(self._time_limit.elapsed_minutes)[0]
         sums = loss_variables(self.model)
         progress.loss_sums = [float(ops.convert_to_numpy(value)) for value in sums] or None
         progress.loss_start = self._loss_start()
-        self._run.checkpoints.save_state(self.model, dataclasses.asdict(progress))
+        save = self._run.checkpoints.save_state
+        group.in_first(save, self.model, dataclasses.asdict(progress))
         self.saved_step = progress.step
 
     def _check_weights(self):
@@ -256,8 +276,13 @@ class TrainingLoop(keras.callbacks.Callback):
             previous = self._batch_before(position, 1)
             content |= {f"previous_{name}": value for name, value in previous.items()}
         path = self._run.output / DIVERGED_BATCH_FILE
-        with atomic_write(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, **content)
+
+        def write():
+            with atomic_write(path) as temporary, open(temporary, "wb") as file:
+                np.savez(file, **content)
+
+        self._run.group.in_first(write)
+        self._run.group.finish()  # The loss is the same in all processes.
         return path
 
     def _batch_before(self, position, back):
@@ -300,4 +325,7 @@ def _devices(model):
         import tensorflow as tf
 
         kind = "GPU" if tf.config.list_physical_devices("GPU") else kind
+    elif (distribution := keras.distribution.distribution()) is not None:
+        devices = distribution.device_mesh.devices.flatten()
+        kind, count = devices[0].partition(":")[0].upper(), len(devices)
     return f"{count} {kind}s" if count > 1 else f"one {kind}" if kind == "GPU" else "the CPU"

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_transformer import __version__
 from keras_transformer.data import (
     EncodedCorpus,
     MixedCorpus,
@@ -27,10 +28,10 @@ from keras_transformer.inference.model_directory import read_config, read_recipe
 from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, get_preset
-from keras_transformer.settings.training_settings import TrainingSettings
+from keras_transformer.settings.training_settings import TrainingSettings, read_settings_file
 from keras_transformer.training.callbacks import TensorBoardLog
 from keras_transformer.training.checkpoints import Checkpoints, Progress
-from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
+from keras_transformer.training.distribution import strategy_scope
 from keras_transformer.training.loss_model import LossModel, compile_model
 from keras_transformer.training.output_directory import (
     CHECKPOINT_FOLDER,
@@ -38,6 +39,7 @@ from keras_transformer.training.output_directory import (
     HistoryFile,
     check_output,
 )
+from keras_transformer.training.processes import process_group
 from keras_transformer.training.starting_model import StartingModel
 
 _LOGGER = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ _LOGGER = logging.getLogger(__name__)
 ADAPTATION_RATE, ADAPTATION_WARMUP = 0.1, 200
 _READ_BETWEEN_REPORTS = 1_000_000
 _ROW_MULTIPLE = 8
+# Number of shapes of the validation batches on JAX, which compiles each.
+_COMPILED_SHAPES = 2
 
 
 def make_tokenizers(corpus, settings, report=_LOGGER.info) -> TokenizerPair:
@@ -78,7 +82,9 @@ class TrainingData:
     def __init__(
         self, train_corpus, valid_corpora, tokenizers, settings, recipe, report=_LOGGER.info
     ):
-        max_length = min(recipe.max_length, settings.packed_width or recipe.max_length)
+        max_length = recipe.max_length
+        if settings.packed_width:
+            max_length = min(max_length, settings.packed_width)
         is_encoded = isinstance(train_corpus, EncodedCorpus)
 
         def encode(corpus, **options):
@@ -99,8 +105,13 @@ class TrainingData:
         if not is_encoded:
             report("Encoding the training text.")
         encoded = encode(train_corpus, progress=_report_pairs(report))
+        width = settings.packed_width
+        if width is None:
+            width = _choose_packed_width(encoded, settings, max_length, report)
+        self.packed_width = width  # 0 for one pair in each row
         # Each replica splits its rows into micro-batches.
-        num_replicas = (settings.gpus or 1) * settings.micro_batches
+        num_devices = (settings.gpus or 1) * process_group().num_processes
+        num_replicas = num_devices // settings.model_parallel * settings.micro_batches
         self.sentence_profile = SentenceProfile.from_corpus(encoded, tokenizers.source)
         self.batches = TokenBatches(
             encode_epoch if settings.bpe_dropout else encoded,
@@ -108,7 +119,7 @@ class TrainingData:
             seed=settings.seed,
             row_multiple=_ROW_MULTIPLE,
             num_replicas=num_replicas,
-            packed_width=settings.packed_width,
+            packed_width=width or None,
         )
         num_tokens, mixture, drawn = int(encoded.target_lengths.sum()), encoded.mixture, slice(None)
         if mixture:
@@ -138,8 +149,28 @@ class TrainingData:
         )
         self.valid_batches: dict[str, list] = {}
         for name, corpus in valid_corpora.items():
-            valid = TokenBatches(encode(corpus), recipe.tokens_per_batch, shuffle=False)
+            valid = TokenBatches(
+                encode(corpus),
+                recipe.tokens_per_batch,
+                shuffle=False,
+                max_shapes=_COMPILED_SHAPES if keras.backend.backend() == "jax" else 24,
+            )
             self.valid_batches[name] = list(valid.batches(0))
+
+
+def _choose_packed_width(encoded, settings, max_length, report):
+    """Returns the width of packed rows for the backend; 0 for one pair in each row."""
+    if keras.backend.backend() != "jax":
+        return 0
+    # BPE-dropout makes sentences longer, in each epoch by another length.
+    longest = max(encoded.source_lengths.max(), encoded.target_lengths.max() + 1, 1)
+    width = max_length if settings.bpe_dropout else min(max_length, int(longest))
+    width = -(-width // _ROW_MULTIPLE) * _ROW_MULTIPLE
+    report(
+        f"Each row of {width} positions holds several pairs, because JAX compiles a step for each "
+        "batch shape, and so there is one (`packed_width=0` gives each pair a row)."
+    )
+    return width
 
 
 def _check_bpe_dropout(is_encoded, tokenizers):
@@ -187,6 +218,7 @@ class TrainingRun:
         # Numbers of last checkpoints to average.
         self.windows = settings.average_windows or (recipe.average_checkpoints,)
         self.evaluate_every = settings.evaluate_every or self.data.steps_per_epoch
+        self.group = process_group()
         self.progress = Progress()
         keep = max(settings.keep_checkpoints or 1, *self.windows)
         self.checkpoints = Checkpoints(self.output / CHECKPOINT_FOLDER, keep)
@@ -196,24 +228,26 @@ class TrainingRun:
         columns += [f"{s}_{name}" for s in self.scores if s != "valid" for name in figures]
         self.history = HistoryFile(self.output / HISTORY_FILE, columns)
         self.board = None
-        if settings.tensorboard:
+        if settings.tensorboard and self.group.is_first:
             padding = self.data.batches.padding_share(0)
             folder = self.output / "tensorboard"
             self.board = TensorBoardLog(folder, self.data.tokens_per_step, padding)
 
 
-def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRun:
-    """Reads the data and builds the model of a training; writes nothing.
+def start_run(output: Path, corpora, settings, tokenizers, report, strategy=None) -> TrainingRun:
+    """Reads the data and builds the model of a training, with a strategy; writes nothing.
 
     `corpora` are those of training and validation, and further validation corpora by name;
     `tokenizers` is a pair of source and target.
     """
     train_corpus, valid_corpus, also_valid = corpora
     valid_corpora = also_valid if valid_corpus is None else {"valid": valid_corpus, **also_valid}
-    task, recipe = get_task(settings.task), make_recipe(settings)
-    strategy = mirrored_strategy(settings.gpus) if (settings.gpus or 1) > 1 else None
+    task, recipe, group = get_task(settings.task), make_recipe(settings), process_group()
     resumes = check_output(output)
     if resumes:
+        if settings.packed_width is None:  # That of the training, whatever its backend was.
+            width = read_settings_file(output)["settings"].get("packed_width")
+            settings = dataclasses.replace(settings, packed_width=width or 0)
         # Before the text is read, which may take long.
         reached = Progress.from_dict(Checkpoints(output / CHECKPOINT_FOLDER).metadata() or {})
         if reason := reached.why_it_ends(settings.max_steps or recipe.max_steps, settings):
@@ -237,6 +271,16 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
     config = make_config(settings, recipe, *sizes)
     data = TrainingData(train_corpus, valid_corpora, tokenizers, settings, recipe, report)
     data.fingerprint |= {"config": config.to_dict(), "train_recipe": recipe.to_dict()}
+    settings = dataclasses.replace(settings, packed_width=data.packed_width)
+    group.check_equal(
+        {
+            "keras_transformer": __version__,
+            "keras": keras.__version__,
+            "resumes": resumes,
+            "settings": settings.to_dict(),
+            "data": data.fingerprint,
+        }
+    )
     if resumes:
         settings.check_resumes(output, data.fingerprint)
     keras.utils.set_random_seed(settings.seed)
@@ -251,7 +295,7 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
         for part in settings.freeze or ():
             for side in ("source_", "target_") if part == "embedding" else ("",):
                 getattr(transformer, side + part).trainable = False
-        packed = settings.packed_width is not None
+        packed = bool(settings.packed_width)
         model = LossModel(transformer, recipe.label_smoothing, packed=packed, r_drop=recipe.r_drop)
         model.micro_batches, model.streams = settings.micro_batches, settings.streams
         compile_model(model, recipe, jit_compile=settings.jit_compile)
@@ -260,7 +304,7 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
         for name, corpus in valid_corpora.items()
     }
     for score in filter(None, scores.values()):
-        score.num_streams = settings.streams
+        score.num_streams, score.group = settings.streams, group
     held_out = valid_corpus if isinstance(valid_corpus, HeldOutPairs) else None
     return TrainingRun(output, settings, recipe, tokenizers, data, model, scores, report, held_out)
 

@@ -200,6 +200,24 @@ def test_the_graph_makes_the_very_batches_of_numpy(shuffle, encodes, packed_widt
         np.testing.assert_array_equal(found[2], weights)
 
 
+@pytest.mark.parametrize("packed_width", [None, 48])
+def test_shares_are_the_rows_of_whole_batches(packed_width):
+    options = {"tokens_per_batch": 400, "num_replicas": 4, "packed_width": packed_width}
+    batches = TokenBatches(make_corpus(120)[0], **options)
+    whole = batches.batches(0)
+    shares = [batches.dataset(repeat=False, share=(i, 4)).as_numpy_iterator() for i in range(4)]
+    for (inputs, labels, weights), *parts in zip(whole, *shares, strict=True):
+        for name, ids in inputs.items():
+            joined = np.concatenate([of_share[name] for of_share, _, _ in parts])
+            np.testing.assert_array_equal(joined, ids)
+        np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), labels)
+        np.testing.assert_array_equal(np.concatenate([part[2] for part in parts]), weights)
+        assert weights.sum() == pytest.approx(1)
+    for share in ((4, 4), (-1, 2), (0, 3)):
+        with pytest.raises(ValueError, match="n divides num_replicas"):
+            batches.dataset(share=share)
+
+
 def test_no_python_runs_while_a_corpus_is_batched():
     """A thread of tf.data that waits for Python can hang the process; see `dataset`."""
     import tensorflow as tf

@@ -328,7 +328,7 @@ def test_sample_translations_are_reported_at_each_validation(impatient):
     [
         ({"seed": 2}, "seed"),
         ({"model": {**SMALL, "dropout": 0.2}}, "dropout"),
-        ({"packed_width": 16}, "packed_width was None, now 16"),
+        ({"packed_width": 16}, "packed_width was 0, now 16"),
     ],
 )
 def test_other_settings_on_the_same_directory_are_refused_in_one_line(directory, changes, named):

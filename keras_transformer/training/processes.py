@@ -1,0 +1,409 @@
+"""`ProcessGroup`: the processes of one training, which exchange small values over TCP."""
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_transformer.errors import UserError, one_line
+from keras_transformer.training import relay
+
+JOIN_SECONDS = 120.0  # until all processes have to be there
+_LONGEST_ADDRESS = 512
+_HELLO_SECONDS, _RETRY_SECONDS = 10.0, 0.2
+# A machine that falls silent is noticed after 10 + 4 x 5 seconds. Windows lacks some of the names.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+
+
+class ProcessGroup:
+    """The processes that train one model together; without arguments a single process.
+
+    Process 0 is connected with every other one. Values are exchanged as JSON, and the processes
+    must call the methods in the same order. If a process ends, the others end too, with a line that
+    names it: at once, or after 30 seconds if its machine is lost.
+
+    Args:
+        process_id: Number of this process, from 0.
+        num_processes: Number of all processes.
+        connections: Connected sockets by process: to all others in process 0, to 0 in the others.
+        shut_down: Called in all processes when one of them leaves because of an error.
+
+    Example:
+
+    >>> group = keras_transformer.training.ProcessGroup()
+    >>> group.gather("value"), group.share(sorted, [3, 4])
+    (['value'], [3, 4])
+    """
+
+    def __init__(
+        self,
+        process_id: int = 0,
+        num_processes: int = 1,
+        connections: Mapping[int, socket.socket] | None = None,
+        shut_down: Callable[[], object] = lambda: None,
+    ):
+        self.process_id = process_id
+        self.num_processes = num_processes
+        self._connections = dict(connections or {})
+        self._received: dict[int, queue.SimpleQueue] = {}
+        self._is_finished = False
+        self._shut_down = shut_down
+        for number, connection in self._connections.items():
+            self._received[number] = queue.SimpleQueue()
+            _keep_alive(connection)
+            threading.Thread(target=self._read, args=(number, connection), daemon=True).start()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is process 0, which writes the files."""
+        return self.process_id == 0
+
+    def gather(self, value: Any) -> list:
+        """Returns the values of all processes, by their numbers, in each of them.
+
+        Args:
+            value: A value of JSON.
+        """
+        if self.num_processes == 1:
+            return [value]
+        if not self.is_first:
+            self._send(0, {"value": value})
+            return self._received[0].get()
+        values = [value, *(self._received[n].get() for n in range(1, self.num_processes))]
+        for number in self._connections:
+            self._send(number, {"value": values})
+        return values
+
+    def in_first(self, function: Callable, *args: Any) -> Any:
+        """Returns the result of `function(*args)`, called in process 0; the others wait for it.
+
+        Args:
+            function: Returns a value of JSON.
+            *args: Its arguments.
+        """
+        return self.gather(function(*args) if self.is_first else None)[0]
+
+    def share(self, function: Callable[[Sequence], Sequence], items: Sequence) -> list:
+        """Returns `function(items)`, of which each process computes a share.
+
+        Args:
+            function: From a sequence to as many values of JSON, each of one item.
+            items: Sequence, the same in all processes.
+        """
+        results: list = [None] * len(items)
+        share = items[self.process_id :: self.num_processes]
+        for number, values in enumerate(self.gather(list(function(share)) if share else [])):
+            results[number :: self.num_processes] = values
+        return results
+
+    def check_equal(self, values: Mapping) -> None:
+        """Raises a `UserError` in all processes if these values differ among them.
+
+        Args:
+            values: Nested dict of values of JSON.
+        """
+        first, *others = map(_flat, self.gather(values))
+        for number, other in enumerate(others, 1):
+            for name in {**first, **other}:
+                if first.get(name) != other.get(name):
+                    self._is_finished = True  # All processes know.
+                    raise UserError(
+                        f"Processes of one training must agree. Received: {name}="
+                        f"{other.get(name)!r} in process {number}, {first.get(name)!r} in process 0"
+                    )
+
+    def finish(self) -> None:
+        """Waits until all processes call this; each of them may end then."""
+        self.gather(None)
+        self._is_finished = True
+
+    def leave(self, error: BaseException) -> None:
+        """Tells the other processes why this one ends, so that they end too.
+
+        Args:
+            error: The exception that ends this process.
+        """
+        if not self._is_finished:
+            self._is_finished = True
+            self._tell(self.process_id, one_line(error))
+            self._shut_down()
+
+    def _send(self, number, message):
+        try:
+            text = json.dumps(message, default=str)
+            self._connections[number].sendall(text.encode() + b"\n")
+        except OSError:
+            self._end(number, "its connection broke")
+
+    def _tell(self, number, reason):
+        line = json.dumps({"ended": [number, reason]}).encode() + b"\n"
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):
+                connection.sendall(line)
+
+    def _read(self, number, connection):
+        """Puts the values of a process into its queue, until it ends."""
+        reason = "it was killed, or its machine was lost"
+        with contextlib.suppress(OSError, ValueError), connection.makefile("rb") as lines:
+            for line in lines:
+                message = json.loads(line)
+                if "ended" in message:
+                    number, reason = message["ended"]
+                    self._end(number, reason, self._shut_down)
+                    return
+                self._received[number].put(message["value"])
+        self._end(number, reason)
+
+    def _end(self, number, reason, shut_down=lambda: None):
+        """Ends this process, whose other threads may wait for one that has ended, unless all do."""
+        if self._is_finished:
+            return
+        self._is_finished = True
+        self._tell(number, reason)
+        sys.stderr.write(
+            f"\nProcess {number} of {self.num_processes} has ended: {reason}. So process "
+            f"{self.process_id} ends too; the same command goes on from the last checkpoint.\n"
+        )
+        sys.stderr.flush()
+        shut_down()
+        os._exit(1)  # A computation that waits for the other process cannot be interrupted.
+
+
+_group = ProcessGroup()
+
+
+def process_group() -> ProcessGroup:
+    """Returns the group of this process: that of `joined_processes`, or a single process.
+
+    Example:
+
+    >>> keras_transformer.training.process_group().num_processes
+    1
+    """
+    return _group
+
+
+@contextlib.contextmanager
+def joined_processes(
+    coordinator: str,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    timeout: float = JOIN_SECONDS,
+) -> Iterator[ProcessGroup]:
+    """Joins this process with those of other machines into one training, inside a `with` block.
+
+    `train` inside the block trains one model in all of them. Each process must call it with the
+    same arguments and text. Needs Keras on JAX, and must come before any computation.
+
+    Args:
+        coordinator: `"HOST:PORT"` of process 0, or `"auto"` on a cluster that JAX knows, such as
+            Slurm, Kubernetes or TPU pods, which gives the other arguments too.
+        num_processes: Number of processes.
+        process_id: Number of this one, from 0.
+        timeout: Seconds until all processes have to be there.
+
+    Yields:
+        The `ProcessGroup`.
+
+    Raises:
+        UserError: If the backend is not JAX, an argument is wrong or given twice, the port is in
+            use, or a process does not come.
+
+    Example:
+
+    >>> processes = keras_transformer.training.joined_processes("host0:12345", 2, process_id=0)
+    >>> hasattr(processes, "__enter__")  # `with processes:` waits for process 1
+    True
+    """
+    global _group
+    if (backend := keras.backend.backend()) != "jax":
+        rule = "Several processes need Keras on JAX: set KERAS_BACKEND=jax"
+        raise UserError(f"{rule}. Received: {backend=}")
+    import jax
+
+    if coordinator == "auto":
+        _group = _find_cluster(timeout)
+    else:
+        _group = _join(coordinator, num_processes, process_id, timeout)
+    try:
+        yield _group
+        _group.finish()
+        jax.distributed.shutdown()
+    except BaseException as error:
+        _group.leave(error)
+        raise
+    finally:
+        _group = ProcessGroup()
+
+
+def _join(coordinator, num_processes, process_id, timeout):
+    import jax
+
+    host, port = _address(coordinator)
+    if num_processes is None or process_id is None:
+        rule = "A coordinator needs the number of processes, and the number of this one"
+        raise UserError(f"{rule}. Received: {num_processes=}, {process_id=}")
+    if not 0 <= process_id < num_processes:
+        rule = f"The number of a process is from 0 to {num_processes - 1}"
+        raise UserError(f"{rule}. Received: {process_id=}, {num_processes=}")
+    if process_id == 0:
+        with _listen(port) as listener, _listen(0) as free:
+            port = free.getsockname()[1]
+            connections = _accept(listener, num_processes, timeout, {"port": port})
+    else:
+        connections, welcome = _connect((host, port), num_processes, process_id, timeout)
+        host, port = "localhost", _start_relay(host, welcome["port"])
+    group = ProcessGroup(process_id, num_processes, connections, jax.distributed.shutdown)
+    jax.distributed.initialize(
+        f"{host}:{port}", num_processes, process_id, initialization_timeout=int(timeout)
+    )
+    return group
+
+
+def _start_relay(host, port) -> int:
+    """Returns the port of a `relay` to an address, which ends with this process."""
+    command = [sys.executable, "-I", relay.__file__, host, str(port)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+def _find_cluster(timeout):
+    import jax
+    from jax.experimental import multihost_utils
+
+    try:
+        jax.distributed.initialize(initialization_timeout=int(timeout))
+    except (ValueError, RuntimeError) as error:
+        rule = "JAX finds no cluster here: give --coordinator HOST:PORT"
+        raise UserError(f"{rule}. Received: coordinator='auto' ({one_line(error)})") from error
+    num_processes, process_id = jax.process_count(), jax.process_index()
+    if num_processes == 1:
+        return ProcessGroup()
+    address = np.zeros(_LONGEST_ADDRESS, "uint8")
+    with _listen(0) as listener:
+        text = json.dumps([socket.getfqdn(), listener.getsockname()[1]]).encode()
+        address[: len(text)] = np.frombuffer(text, "uint8")
+        address = multihost_utils.broadcast_one_to_all(address)
+        if process_id == 0:
+            connections = _accept(listener, num_processes, timeout, {})
+        else:
+            where = tuple(json.loads(np.asarray(address).tobytes().rstrip(b"\0")))
+            connections, _ = _connect(where, num_processes, process_id, timeout)
+    return ProcessGroup(process_id, num_processes, connections, jax.distributed.shutdown)
+
+
+def _address(coordinator):
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        rule = "The coordinator is HOST:PORT, with a port from 1 to 65535, or auto"
+        raise UserError(f"{rule}. Received: {coordinator!r}")
+    return host.strip("[]"), int(port)
+
+
+def _listen(port):
+    try:
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128
+            )
+        return socket.create_server(("", port), backlog=128)
+    except OSError as error:
+        raise UserError(f"Port {port} cannot be used on this machine: {error.strerror}.") from error
+
+
+def _accept(listener, num_processes, timeout, welcome):
+    """Returns the connections of the other processes by number, when all of them are there."""
+    connections: dict[int, socket.socket] = {}
+    problem, deadline = "", time.monotonic() + timeout
+    while len(connections) < num_processes - 1 and not problem:
+        try:
+            listener.settimeout(max(deadline - time.monotonic(), 0.001))
+            connection, _ = listener.accept()
+        except TimeoutError:
+            missing = [str(n) for n in range(1, num_processes) if n not in connections]
+            problem = f"did not come within {timeout:g} seconds. Start all of them"
+            problem = f"Of {num_processes} processes, {', '.join(missing)} {problem}."
+            break
+        try:
+            connection.settimeout(_HELLO_SECONDS)
+            number, count = json.loads(_read_line(connection))
+        except (OSError, ValueError, TypeError):  # another program
+            connection.close()
+            continue
+        if count != num_processes:
+            problem = f"Process {number} was started for {count} processes, process 0 for "
+            problem += f"{num_processes}."
+        elif number in connections or not 0 < number < num_processes:
+            problem = f"Two processes were started with the number {number}."
+        connections[number if not problem else -1] = connection
+    for connection in connections.values():
+        connection.settimeout(None)
+        with contextlib.suppress(OSError):
+            connection.sendall(json.dumps({"error": problem} | welcome).encode() + b"\n")
+    if problem:
+        raise UserError(problem)
+    return connections
+
+
+def _connect(address, num_processes, process_id, timeout):
+    """Returns the connection to process 0, by its number, and its welcome."""
+    deadline, where = time.monotonic() + timeout, ":".join(map(str, address))
+    while True:
+        try:
+            connection = socket.create_connection(address, timeout=_HELLO_SECONDS)
+            break
+        except OSError as error:
+            if isinstance(error, socket.gaierror) or time.monotonic() > deadline:
+                problem = f"No process 0 answers at {where}: {one_line(error)}. Start it there"
+                raise UserError(f"{problem}, or give its address to all processes.") from error
+            time.sleep(_RETRY_SECONDS)
+    try:
+        connection.sendall(json.dumps([process_id, num_processes]).encode() + b"\n")
+        connection.settimeout(timeout + _HELLO_SECONDS)
+        welcome = json.loads(_read_line(connection))
+    except (OSError, ValueError) as error:
+        raise UserError(f"What answers at {where} is not process 0 of a training.") from error
+    if welcome["error"]:
+        raise UserError(welcome["error"])
+    connection.settimeout(None)
+    return {0: connection}, welcome
+
+
+def _read_line(connection):
+    """Reads a short line, and nothing behind it."""
+    line = b""
+    while not line.endswith(b"\n") and len(line) < 2**16:
+        if not (byte := connection.recv(1)):
+            break
+        line += byte
+    return line
+
+
+def _keep_alive(connection):
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for name, value in _KEEP_ALIVE.items():
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _flat(values, prefix=""):
+    """Returns the values of nested dicts by their joined names."""
+    if not isinstance(values, dict):
+        return {prefix: values}
+    flat: dict = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}.{name}" if prefix else name)
+    return flat

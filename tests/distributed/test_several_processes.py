@@ -1,0 +1,225 @@
+"""Several processes of `train` on JAX, on loopback, train the model of one process."""
+
+import csv
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_transformer.quickstart import number_corpus
+
+ROOT = Path(__file__).parents[2]
+# Adam divides by the size of tiny gradients: 1e-3 keeps rounding from becoming a sign.
+OPTIONS = """--preset tiny --num-encoder-layers 1 --num-decoder-layers 1 --d-model 32 --num-heads 2
+--intermediate-dim 64 --vocab-size 400 --tokens-per-batch 1024 --epsilon 0.001""".split()
+SECONDS = 600
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """The options of a corpus."""
+    pytest.importorskip("jax", reason="needs jax: pip install '.[jax]'")
+    folder = tmp_path_factory.mktemp("texts")
+    train, valid, _ = number_corpus(num_train=600, num_valid=20, num_test=1)
+    for name, pairs in (("train", train), ("valid", valid)):
+        lines = "".join(f"{source}\t{target}\n" for source, target in pairs)
+        (folder / f"{name}.tsv").write_text(lines, "utf-8")
+    return ["--tsv", str(folder / "train.tsv"), "--valid-tsv", str(folder / "valid.tsv")]
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return listener.getsockname()[1]
+
+
+def start(texts, output, number, *options, environments=None, several=None):
+    """Starts `number` processes; `several(id)` are further options of one."""
+    address, processes = f"localhost:{free_port()}", []
+    for process in range(number):
+        command = [sys.executable, "-m", "keras_transformer.cli", "train", "--output", str(output)]
+        command += [*texts, *OPTIONS, *map(str, options)]
+        if number > 1 and environments is None:
+            command += ["--coordinator", address, "--processes", str(number)]
+            command += ["--process-id", str(process)]
+        command += several(process) if several else []
+        environment = {"PYTHONPATH": str(ROOT), "KERAS_BACKEND": "jax", "CUDA_VISIBLE_DEVICES": ""}
+        environment |= environments(process) if environments else {}
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        processes.append(subprocess.Popen(command, env=os.environ | environment, **pipes))
+    return processes
+
+
+def finish(processes, statuses=None):
+    """Returns what the processes wrote to standard error."""
+    errors = [process.communicate(timeout=SECONDS)[1] for process in processes]
+    found = [process.returncode for process in processes]
+    assert found == (statuses or [0] * len(processes)), "\n".join(text[-2000:] for text in errors)
+    return errors
+
+
+def weights(output, step):
+    from keras_transformer.models.weight_files import read_weights
+
+    names = f"checkpoints/step-{step:08d}.weights.h5", "model.weights.h5"
+    return [read_weights(output / name) for name in names]
+
+
+def history(output):
+    """The figures of the evaluations, without times."""
+    with open(output / "history.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [
+        {n: float(v) for n, v in row.items() if v and n not in ("minutes", "tokens_per_second")}
+        for row in rows
+    ]
+
+
+def check_equal(found, expected, step, tolerance=1e-5):
+    for one, other in zip(weights(found, step), weights(expected, step), strict=True):
+        assert one.keys() == other.keys()
+        for name, value in one.items():
+            np.testing.assert_allclose(value, other[name], atol=tolerance, err_msg=name)
+    for row, of_one in zip(history(found), history(expected), strict=True):
+        assert row.keys() == of_one.keys()
+        for name, value in row.items():
+            assert value == pytest.approx(of_one[name], rel=1e-4), name
+
+
+@pytest.fixture(scope="module")
+def one_process(texts, tmp_path_factory):
+    """A function from options to the directory of a training in one process, of 50 steps."""
+    trained = {}
+
+    def train(*options):
+        if options not in trained:
+            trained[options] = tmp_path_factory.mktemp("one") / "model"
+            finish(start(texts, trained[options], 1, *options))
+        return trained[options]
+
+    return train
+
+
+ALL = "--max-steps 50 --evaluate-every 25 --checkpoint-every 10 --r-drop 1 --clip-norm 0.5".split()
+ALL += ["--ema-momentum", "0.9"]
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_losses_weights_and_scores_are_those_of_one_process(number, texts, one_process, tmp_path):
+    first, *others = finish(start(texts, tmp_path / "model", number, *ALL))
+    check_equal(tmp_path / "model", one_process(*ALL), step=50)
+    assert f"on {number} CPUs" in first and "Final weights:" in first
+    assert not any(text.strip() for text in others)
+
+
+def test_a_cluster_that_jax_knows_needs_no_addresses(texts, one_process, tmp_path):
+    def slurm(process):
+        values = {"NTASKS": 2, "PROCID": process, "LOCALID": process, "STEP_NUM_NODES": 1}
+        values |= {"JOB_ID": os.getpid(), "STEP_NODELIST": "localhost"}
+        return {f"SLURM_{name}": str(value) for name, value in values.items()}
+
+    options = "--max-steps 10 --packed-width 0 --coordinator auto".split()
+    finish(start(texts, tmp_path / "model", 2, *options, environments=slurm))
+    check_equal(tmp_path / "model", one_process(*options[:-2]), step=10)
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_devices_of_one_process_train_as_one(parallel, texts, one_process, tmp_path):
+    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    options = [*ALL, "--gpus", 4, "--model-parallel", parallel]
+    finish(start(texts, tmp_path / "model", 1, *options, environments=lambda _: devices))
+    check_equal(tmp_path / "model", one_process(*ALL), step=50)
+
+
+def test_killed_processes_change_nothing(texts, one_process, tmp_path):
+    options = "--max-steps 60 --evaluate-every 20 --checkpoint-every 2 --bleu-every 3".split()
+    output, generator, kills = tmp_path / "model", random.Random(1), 0
+    while kills < 10:
+        number = generator.choice([1, 2, 4])
+        processes = start(texts, output, number, *options)
+        victim, at = generator.choice(processes), time.monotonic() + generator.uniform(5, 40)
+        while time.monotonic() < at and victim.poll() is None:
+            time.sleep(0.05)
+        if victim.poll() is not None:
+            finish(processes)
+            break
+        victim.kill()
+        killed, kills = time.monotonic(), kills + 1
+        errors = [process.communicate(timeout=SECONDS)[1] for process in processes]
+        assert time.monotonic() - killed < 30
+        for process, text in zip(processes, errors, strict=True):
+            line = f"Process {processes.index(victim)} of {number} has ended: it was killed"
+            assert process is victim or (process.returncode and line in text), text
+    finish(start(texts, output, 2, *options))
+    check_equal(output, one_process(*options), step=60)
+
+
+def test_a_signal_to_one_process_stops_all_after_the_same_step(texts, tmp_path):
+    output, options = tmp_path / "model", ["--max-steps", 5000, "--checkpoint-every", 3]
+    processes = start(texts, output, 2, *options)
+    while not (output / "checkpoints" / "state.npz").exists():
+        assert processes[0].poll() is None
+        time.sleep(0.1)
+    processes[1].send_signal(signal.SIGTERM)
+    texts_of = finish(processes, [143, 143])
+    assert len({text[text.index("interrupted after") :] for text in texts_of}) == 1
+
+
+@pytest.mark.parametrize(
+    "number, several, statuses, line",
+    [
+        (2, {1: ["--seed", "7"]}, [2, 2], "seed 7 in process 1, 1 in process 0"),
+        (2, {1: ["--max-steps", "9"]}, [2, 2], "max_steps"),
+        (2, {1: ["--valid-tsv", "missing.tsv"]}, [1, 2], "File not found: 'missing.tsv'"),
+        (3, {2: ["--process-id", "1"]}, [2, 2, 2], "Two processes were started with the number 1"),
+        (2, {1: ["--processes", "3"]}, [2, 2], "Process 1 was started for 3 processes"),
+        (2, {1: ["--process-id", "2"]}, None, "The number of a process is from 0 to 1"),
+        (2, {1: ["--output", "elsewhere"]}, [2, 2], "which process 1 does not see"),
+    ],
+)
+def test_mistakes_end_all_processes_with_a_line(number, several, statuses, line, texts, tmp_path):
+    options = ["--max-steps", "10"]
+    processes = start(
+        texts, tmp_path / "model", number, *options, several=lambda n: several.get(n, [])
+    )
+    if statuses is None:
+        [wrong] = several
+        assert line in finish(processes[wrong:], [2])[0]
+        for process in processes[:wrong]:
+            process.kill()
+            process.communicate()
+        return
+    errors = finish(processes, statuses)
+    assert all(line in text for text in errors), errors
+    assert not (tmp_path / "model").exists()
+
+
+def test_without_process_0_and_with_a_port_in_use_there_is_a_clear_line():
+    pytest.importorskip("jax", reason="needs jax: pip install '.[jax]'")
+    program = (
+        "from keras_transformer.training import joined_processes\n"
+        "import sys\n"
+        "with joined_processes(sys.argv[1], 2, int(sys.argv[2]), timeout=1): pass"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "jax"}
+
+    def error(process, address):
+        command = [sys.executable, "-c", program, address, str(process)]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True)
+        return run.stderr.strip().splitlines()[-1]
+
+    assert "No process 0 answers at localhost" in error(1, f"localhost:{free_port()}")
+    assert "No process 0 answers at nowhere.invalid:1234" in error(1, "nowhere.invalid:1234")
+    with socket.create_server(("", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert f"Port {port} cannot be used" in error(0, f"localhost:{port}")
+    assert "Of 2 processes, 1 did not come within 1 seconds" in error(0, f"localhost:{free_port()}")
