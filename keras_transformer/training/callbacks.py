@@ -188,8 +188,9 @@ class TensorBoardLog(StepWindow):
     def on_train_begin(self, logs: dict | None = None) -> None:
         super().on_train_begin()
         # Before the first step is traced: the norm becomes a part of it.
-        if hasattr(self.model.optimizer, "watch_gradient_norm"):
-            self.model.optimizer.watch_gradient_norm(self.model)
+        watch = getattr(self.model.optimizer, "watch_gradient_norm", None)
+        if watch is not None and keras.backend.backend() == "tensorflow":
+            watch(self.model)
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         super().on_train_batch_end(batch)
