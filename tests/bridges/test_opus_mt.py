@@ -83,8 +83,17 @@ def padded(rows):
     return np.array([[*row, *[0] * (longest - len(row))] for row in rows], "int32")
 
 
-@pytest.mark.parametrize("beams", [1, 4])
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(
+    "name, beams",
+    [
+        ("tc-big", 4),
+        ("two", 1),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [("tc-big", 1), ("two", 4), ("opus", 1), ("opus", 4)]
+        ),
+    ],
+)
 def test_answers_equal_transformers(name, beams, published):
     folder, marian = published(name)
     translator = load_opus_mt(folder)

@@ -110,13 +110,10 @@ def test_token_ids_are_the_union_filled_up_with_the_lowest():
     assert everything.token_ids([[1]]).tolist() == list(range(700))
 
 
+SLOW_SEARCHES = GreedySearch(), BeamSearch(1), BeamSearch(3, n_best=2), Sampling(seed=3)
 SEARCHES = [
-    BeamSearch(3, n_best=2),
-    Sampling(seed=3),
-    BeamSearch(2, constraints=[MinimumLength(3)]),
-]
-SEARCHES += [
-    pytest.param(search, marks=pytest.mark.slow) for search in (GreedySearch(), BeamSearch(1))
+    BeamSearch(2, n_best=2, constraints=[MinimumLength(3)]),
+    *(pytest.param(search, marks=pytest.mark.slow) for search in SLOW_SEARCHES),
 ]
 
 

@@ -47,6 +47,7 @@ def outcomes(root, jobs):
     return {job.source: outcome for job, outcome in runs}
 
 
+@pytest.mark.slow
 def test_survivors_are_what_the_tests_do_not_notice(root):
     mutants, total = draw(root, [MODULE], size=100, seed=0)
     assert len(mutants) == total == 11
@@ -71,6 +72,7 @@ def test_the_seed_decides_what_is_drawn(root):
     assert first != other and len(first) == len(other) == 5
 
 
+@pytest.mark.slow
 def test_an_endless_loop_is_killed_and_the_repository_stays_as_it_was(root):
     endless = "def is_adult(age):\n    while True:\n        pass\n"
     [outcome] = outcomes(root, [Job(MODULE, (TESTS,), 2, endless)]).values()

@@ -91,16 +91,22 @@ def train_parser(directory, max_steps):
         return train(directory, corpus, corpus, settings, report=lambda line: None)
 
 
+def hypotheses(translator):
+    return [[(one.text, one.score) for one in of_text] for of_text in translator.hypotheses(TEXTS)]
+
+
+# Each compiles a function.
+ANSWERS = {
+    "translate": lambda translator: translator.translate(TEXTS),
+    "greedy": lambda translator: translator.translate(TEXTS, search=GreedySearch()),
+    "hypotheses": hypotheses,
+    "score": lambda translator: [s.log_probability for s in translator.score(TEXTS, TEXTS)],
+}
+
+
 def translator_answers(translator):
     """The answers of a translator, as JSON has them."""
-    return {
-        "translate": translator.translate(TEXTS),
-        "greedy": translator.translate(TEXTS, search=GreedySearch()),
-        "hypotheses": [
-            [(one.text, one.score) for one in of_text] for of_text in translator.hypotheses(TEXTS)
-        ],
-        "score": [one.log_probability for one in translator.score(TEXTS, TEXTS)],
-    }
+    return {name: answer(translator) for name, answer in ANSWERS.items()}
 
 
 def parser_answers(parser):

@@ -13,7 +13,8 @@ from keras_transformer import Parser, Translator
 from keras_transformer.evaluation import attention_weights
 from keras_transformer.export.steps import copy_of
 from keras_transformer.inference.model_directory import IN_SAVED_MODEL
-from tests.release_0_1.make import TEXTS, parser_answers, translator_answers
+from tests.release_0_1 import test_release_0_1
+from tests.release_0_1.make import ANSWERS, TEXTS, parser_answers
 from tests.release_0_1.test_release_0_1 import assert_same
 from tests.release_1_0 import make
 
@@ -58,14 +59,14 @@ def assert_same_weights(model, expected, atol=0.0):
         assert error <= atol, name
 
 
-def test_a_translator(files, answers):
+@pytest.mark.parametrize("name", test_release_0_1.ANSWERS)
+def test_a_translator(files, answers, name):
     translator = Translator.load(files / "translator")
-    found = translator_answers(translator)
-    for name, expected in answers["translator"].items():
-        assert_same(found[name], expected)
+    assert_same(ANSWERS[name](translator), answers["translator"][name])
     assert (translator.recipe.warmup_steps, translator.recipe.r_drop) == (7, 1.0)
 
 
+@pytest.mark.slow
 def test_a_parser(files, answers):
     parser = Parser.load(files / "parser")
     assert_same(parser_answers(parser), answers["parser"])
@@ -95,7 +96,7 @@ def test_the_weights_of_a_saved_model(files, dtype):
     if dtype == "bfloat16":
         expected.model = copy_of(expected.model, dtype)
     loaded = Translator.load(files / f"saved_model_{dtype}" / IN_SAVED_MODEL)
-    found, attention = attention_weights(loaded, TEXTS[0]), attention_weights(expected, TEXTS[0])
+    found, attention = (attention_weights(one, *TEXTS[:2]) for one in (loaded, expected))
     assert (found.source, found.target) == (attention.source, attention.target)
     for kind in ("encoder", "decoder", "cross"):
         np.testing.assert_allclose(getattr(found, kind), getattr(attention, kind), atol=1e-5)

@@ -136,6 +136,7 @@ def test_the_sdist_holds_every_tracked_file_and_nothing_else(in_sdist):
     assert not found & LEFT_OUT
 
 
+@pytest.mark.slow
 def test_equal_files_give_equal_bytes(distributions, tmp_path):
     copy = copy_of_the_repository(tmp_path / "another folder")
     for number, path in enumerate(sorted(copy.rglob("*"))):
@@ -149,6 +150,7 @@ def test_equal_files_give_equal_bytes(distributions, tmp_path):
         assert filecmp.cmp(first, second, shallow=False), first.name
 
 
+@pytest.mark.slow
 def test_the_date_of_the_files_can_be_chosen(distributions, tmp_path):
     copy = copy_of_the_repository(tmp_path)
     chosen = build(copy, "--sdist", "--wheel", env={"SOURCE_DATE_EPOCH": "1000000000"})
