@@ -103,10 +103,9 @@ def test_no_module_imports_a_library_when_it_is_imported(package, libraries):
 
 
 @pytest.mark.parametrize("backend, program", [
-    ("jax", _LAYERS),
-    *(pytest.param(backend, program, marks=pytest.mark.slow)
-      for backend, program in (("torch", _LAYERS), ("jax", _TRAIN), ("torch", _TRAIN))),
+    ("jax", _LAYERS), ("torch", _LAYERS), ("jax", _TRAIN), ("torch", _TRAIN),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_another_backend_works_where_tensorflow_is_not_installed(
     backend, program, tmp_path, monkeypatch
 ):

@@ -52,7 +52,7 @@ def row_ids(translator, folder):
     return [vocabulary[piece.removesuffix("_") if piece == "<s>_" else piece] for piece in pieces]
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", ["tc-big", "two", pytest.param("opus", marks=pytest.mark.slow)])
 def test_logits_equal_transformers(name, published):
     folder, marian = published(name)
     translator = load_opus_mt(folder)

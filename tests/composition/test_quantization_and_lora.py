@@ -148,6 +148,7 @@ def test_answers_change_a_little_and_stay_when_copied_and_saved(name, change, tm
     np.testing.assert_allclose(answer(other, inputs), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_another_process_loads_quantized_models(tmp_path):
     names = ["DecoderBlock", "TiedEmbedding", "FeedForward"]
     for name, mode in zip(names, MODES, strict=True):

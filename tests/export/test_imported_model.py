@@ -21,6 +21,7 @@ def translator(tmp_path_factory):
 
 
 @pytest.mark.tensorflow_only("a SavedModel is written there")
+@pytest.mark.slow
 def test_a_saved_model_answers_alike_and_needs_a_language(translator, tmp_path, signatures_of):
     import tensorflow as tf
 

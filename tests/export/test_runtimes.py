@@ -19,8 +19,7 @@ PACKAGES = {"onnx": ("onnx", "tf2onnx", "onnxruntime"), "litert": ("ai_edge_lite
 FILES = {"onnx": {"encode.onnx", "decode.onnx", "weights.bin"}, "litert": {"model.tflite"}}
 # Besides `SLOW_CONFIGS`; the first has loops, which are left out.
 UNEQUAL = [{"position": x, "key_dim": 6, "value_dim": 10} for x in ("rotary", "relative")]
-CONFIGS = [{"remat": True, "flash_attention": True}]
-CONFIGS += [pytest.param(config, marks=pytest.mark.slow) for config in ({"key_dim": 4}, *UNEQUAL)]
+CONFIGS = {"remat": True, "flash_attention": True}, {"key_dim": 4}, *UNEQUAL
 
 
 class OnnxRuntime:
@@ -107,6 +106,7 @@ def test_logits_are_the_models(name, directory, greedy_translator):
     check_logits(RUNTIMES[name](directory), greedy_translator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [*SLOW_CONFIGS, *CONFIGS], ids=str)
 def test_every_kind_of_model(name, config, tmp_path):
     translator = random_translator(**config)

@@ -34,11 +34,10 @@ def slow(*cases):
 @pytest.mark.parametrize(
     "amx, num_parts, dtype, settings",
     [
-        (False, 3, "float32", {}),
         (True, 3, "bfloat16", UNEQUAL),
         *slow((True, 1, "float32", {}), (True, 1, "bfloat16", {}), (False, 1, "bfloat16", {})),
         *slow((False, 3, "bfloat16", UNEQUAL), (False, 3, "bfloat16", RELATIVE)),
-        *slow((True, 3, "bfloat16", RELATIVE)),
+        *slow((True, 3, "bfloat16", RELATIVE), (False, 3, "float32", {})),
     ],
 )
 def test_logits_are_those_of_the_model(amx, num_parts, dtype, settings, monkeypatch):

@@ -150,6 +150,7 @@ def test_a_prefix_is_allowed_whatever_the_shortlist_says(with_shortlist):
     assert answer.startswith("w1399 w1398")
 
 
+@pytest.mark.slow
 def test_an_ensemble_answers_from_a_shortlist(with_shortlist):
     ensemble = Ensemble([with_shortlist.model, with_shortlist.model])
     other = Translator(ensemble, with_shortlist.source_tokenizer, extra_length=8)

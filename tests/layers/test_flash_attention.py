@@ -75,9 +75,10 @@ MASKS = {
     (attend_by_blocks, 4, 10, 10, True, "none"),
     (attend_by_blocks, 4, 7, 19, False, "padding"),
     (attend_by_blocks, 4, 13, 13, True, "of each query"),
-    (attend_by_blocks, 4, 7, 19, False, "shared"),
-    (attend_by_blocks, 512, 3, 3, True, "padding"),
-    (attend_by_blocks, 4, 1, 9, False, "none"),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+        (attend_by_blocks, 4, 7, 19, False, "shared"),
+        (attend_by_blocks, 512, 3, 3, True, "padding"),
+        (attend_by_blocks, 4, 1, 9, False, "none"))),
     (attend_by_kernel, None, 10, 10, True, "none"),
     (attend_by_kernel, None, 10, 10, True, "padding"),
     (attend_by_kernel, None, 7, 19, False, "of each query"),

@@ -72,7 +72,7 @@ def test_a_parser(files, answers):
     assert_same(parser_answers(parser), answers["parser"])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["transformer", pytest.param("composed", marks=pytest.mark.slow)])
 def test_a_keras_file_with_its_optimizer(files, arrays, name):
     model = keras.models.load_model(files / f"{name}.keras")
     assert int(ops.convert_to_numpy(model.optimizer.iterations)) == 1

@@ -147,6 +147,7 @@ def imported(tmp_path):
     return str(tmp_path / "imported"), model, tokenizers
 
 
+@pytest.mark.slow
 def test_a_model_with_two_tokenizers_of_one_vocabulary_is_adapted_with_both(tmp_path, imported):
     directory, model, tokenizers = imported
     pairs = PairsCorpus([(f">>deu<< {line}", line) for line in LINES])

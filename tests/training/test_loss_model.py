@@ -64,10 +64,12 @@ def check_equal(found, expected, tolerance=1e-6):
         np.testing.assert_allclose(found[1][path], gradient, atol=tolerance, rtol=0, err_msg=path)
 
 
-@pytest.mark.parametrize("config", [
-    {}, {"target_vocab_size": 19, "norm": "pre"}, {"output_bias": True},
+@pytest.mark.parametrize("slices, config", [
+    ("one", {"output_bias": True}), ("several", {"target_vocab_size": 19, "norm": "pre"}),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+        ("one", {}), ("one", {"target_vocab_size": 19, "norm": "pre"}),
+        ("several", {}), ("several", {"output_bias": True}))),
 ])  # fmt: skip
-@pytest.mark.parametrize("slices", ["one", "several"])
 def test_loss_and_gradient_are_those_of_logits_and_loss(monkeypatch, slices, config):
     if slices == "several":
         monkeypatch.setattr(cross_entropy, "LOGITS_BYTES", 4 * VOCAB * 5)  # 5 tokens each
@@ -142,7 +144,9 @@ def test_the_output_is_the_loss_of_every_token_and_zero_on_padding():
     np.testing.assert_allclose(array(found), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("position", ["sinusoidal", "learned"])
+@pytest.mark.parametrize(
+    "position", ["learned", pytest.param("sinusoidal", marks=pytest.mark.slow)]
+)
 def test_packed_rows_have_the_loss_and_gradient_of_single_rows(position):
     corpus = corpus_of(sentences(20))
     model = small(position=position, max_length=32 if position == "learned" else None)

@@ -72,7 +72,7 @@ def test_loss_and_gradient_are_those_of_equation_4(monkeypatch, slices, equal_fa
     np.testing.assert_allclose(gradients[1], of_embeddings, atol=2e-5)
 
 
-@pytest.mark.parametrize("packed_width", [None, 24])
+@pytest.mark.parametrize("packed_width", [24, pytest.param(None, marks=pytest.mark.slow)])
 def test_without_dropout_nothing_changes(packed_width):
     model, packed = small(), packed_width is not None
     batch = LossModel.arrange(*only_batch(corpus_of(sentences(9)), packed_width))

@@ -415,7 +415,7 @@ def test_bleu_on_dev_chooses_the_final_weights(tmp_path):
     assert any("average of the last 2" in line for line in lines)
 
 
-@pytest.mark.parametrize("select_best", [True, False])
+@pytest.mark.parametrize("select_best", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_average_is_final_whatever_is_better_unless_the_best_is_selected(tmp_path, select_best):
     often = {"evaluate_every": 1, "checkpoint_every": 1}
     recipe = {

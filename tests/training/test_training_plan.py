@@ -41,6 +41,7 @@ def test_the_count_is_that_of_the_model(changes):
     assert count_parameters(config) == Transformer(config).count_params()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vocab_size", [100, 37])
 def test_operations_are_those_that_torch_counts_in_its_transformer(vocab_size):
     torch = pytest.importorskip("torch", reason="needs torch")
