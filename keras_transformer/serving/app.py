@@ -4,7 +4,6 @@ import asyncio
 import functools
 import json
 import logging
-import math
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,8 +32,7 @@ _MODEL += r"(/versions/(?P<version>[0-9]{1,18})|/labels/(?P<label>[^/:]+))?"
 _GET = re.compile(_MODEL + r"(/(?P<method>metadata))?")
 _POST = re.compile(_MODEL + r":(?P<method>classify|regress|predict)")
 _CLIENT_LEFT = 499  # nginx's
-# Values in an answer; writing more of them would hold up other requests.
-_MOST_VALUES, _FEW_VALUES = 5_000_000, 10_000
+_FEW_VALUES = 10_000  # To write more in an answer would hold up other requests.
 
 
 class Server:
@@ -77,21 +75,12 @@ class Server:
             raise RequestError(f"Servable not found for request: {which}", 404)
         return versions[number]
 
-    def texts(self, request: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, list[bytes]]:
-        """Returns the texts of a request; raises a `RequestError` if one is too long."""
-        texts = to_texts(request, names)
-        longest = max((len(text) for column in texts.values() for text in column), default=0)
-        if longest > (most := self.settings.max_text_bytes):
-            rule = f"A text may have at most {most:,} bytes"
-            raise RequestError(f"{rule}. Received: {longest:,}")
-        return texts
-
     def http_server(self) -> uvicorn.Server:
         """Returns a server of the application."""
-        seconds = math.ceil(self.settings.request_timeout)
-        limits: dict[str, Any] = {"http": Connection, "timeout_graceful_shutdown": seconds}
-        logs: dict[str, Any] = {"log_config": None, "access_log": False}
-        return uvicorn.Server(uvicorn.Config(self.app, lifespan="off", ws="none", **limits, **logs))
+        options: dict[str, Any] = {"http": Connection, "lifespan": "off", "ws": "none"}
+        options |= {"timeout_graceful_shutdown": self.settings.request_timeout}
+        options |= {"log_config": None, "access_log": False}
+        return uvicorn.Server(uvicorn.Config(self.app, **options))
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Returns the result of a function, which is called where the models compute."""
@@ -170,7 +159,8 @@ class Server:
             await self.run(model.load)
         if name not in model.signatures:
             raise RequestError(f'Serving signature name: "{name}" not found in signature def')
-        texts, key = self.texts(request, model.signatures[name].inputs), (model, name)
+        key, names = (model, name), model.signatures[name].inputs
+        texts = to_texts(request, names, self.settings.max_text_bytes)
         if self.settings.log_texts:
             _LOGGER.info("%s: %s", model.name, json.dumps(request))
         if key not in self._batches:
@@ -178,13 +168,9 @@ class Server:
             self._waiting.labels(model.name, name).set_function(lambda: batches.num_waiting)
             self._batches[key] = batches
         outputs = await self._batches[key].answer(texts)
-        num_values = sum(array.size for array in outputs.values())
-        if num_values > _MOST_VALUES:
-            rule = f"An answer may have at most {_MOST_VALUES:,} values: send fewer texts at once"
-            raise RequestError(f"{rule}. Received: texts whose answer has {num_values:,}")
-        if num_values > _FEW_VALUES:
-            return await asyncio.to_thread(lambda: _to_response(to_answer(request, outputs)))
-        return to_answer(request, outputs)
+        if sum(array.size for array in outputs.values()) < _FEW_VALUES:
+            return to_answer(request, outputs)
+        return await asyncio.to_thread(lambda: _to_response(to_answer(request, outputs)))
 
     async def _show_metrics(self, request, body, names):
         text = prometheus.generate_latest(self._registry)

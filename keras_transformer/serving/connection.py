@@ -1,6 +1,5 @@
 """`Connection`: a connection of uvicorn, with limits for what the server does not see."""
 
-import math
 import socket
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -16,35 +15,24 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         # asyncio sets it only where the protocol of the socket is written out.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._num_bytes: float = 0
-        self._limit_time()
-
-    def on_message_begin(self):
-        self._timer.cancel()
         self._num_bytes = 0
-        self._limit_time()
-        super().on_message_begin()
+        self._look_again()
 
-    def on_headers_complete(self):
-        self._timer.cancel()
-        self._num_bytes = -math.inf
-        super().on_headers_complete()
+    def _look_again(self):
+        # Within half of this time the server answers a request.
+        seconds = 2 * (self.config.timeout_graceful_shutdown or 0)
+        self.loop.call_later(seconds, self._end_unless_after, self.cycle)
+
+    def _end_unless_after(self, cycle):
+        if self.cycle is cycle:  # no other request since the last look
+            self.transport.abort()
+        else:
+            self._look_again()
 
     def data_received(self, data):
-        self._num_bytes += len(data)
         super().data_received(data)
+        is_in_head = self.cycle is None or self.cycle.response_complete
+        self._num_bytes = self._num_bytes + len(data) if is_in_head else 0
         if self._num_bytes > _MOST_BYTES:
             self.transport.write(_TOO_LONG)
             self.transport.close()
-
-    def pause_writing(self):
-        super().pause_writing()
-        self._limit_time()
-
-    def resume_writing(self):
-        self._timer.cancel()
-        super().resume_writing()
-
-    def _limit_time(self):
-        seconds = self.config.timeout_graceful_shutdown or 0
-        self._timer = self.loop.call_later(seconds, self.transport.abort)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from keras_transformer.files import read_json
 from keras_transformer.inference.sentences import split_sentences
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.serving.protocol import RequestError, read_request
+from keras_transformer.serving.protocol import RequestError, read_request, to_texts
 from keras_transformer.settings.training_settings import SETTINGS_FILE
 from keras_transformer.settings.transformer_config import TransformerConfig, count_parameters
 from keras_transformer.training.output_directory import HISTORY_FILE, HistoryFile
@@ -39,7 +39,7 @@ def page_routes(server: "Server") -> dict[tuple[str, str], Any]:
         async def compute(request, body, labels):
             model = server.model(request.path_params["model"])
             labels |= {"model": model.name, "method": method}
-            columns = server.texts(read(body), names).values()
+            columns = to_texts(read(body), names, server.settings.max_text_bytes).values()
             texts = [[text.decode("utf-8", "replace") for text in column] for column in columns]
             return await server.run(function, model, *texts)
 

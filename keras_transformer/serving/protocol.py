@@ -6,11 +6,13 @@ the texts of errors are those of tensorflow_serving/util/json_tensor.cc where it
 
 import base64
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+_MOST_VALUES = 5_000_000  # in an answer
 _TYPES = {bool: "Bool", dict: "Object", list: "Array", type(None): "Null"}
 
 
@@ -43,7 +45,9 @@ def read_request(body: bytes) -> dict[str, Any]:
     return request
 
 
-def to_texts(request: Mapping[str, Any], names: Sequence[str]) -> dict[str, list[bytes]]:
+def to_texts(
+    request: Mapping[str, Any], names: Sequence[str], most_bytes: float = math.inf
+) -> dict[str, list[bytes]]:
     """Returns the texts of each named input, as many of each; raises a `RequestError`."""
     is_rows = "instances" in request
     values = request["instances" if is_rows else "inputs"]
@@ -75,11 +79,21 @@ def to_texts(request: Mapping[str, Any], names: Sequence[str]) -> dict[str, list
     sizes = {name: len(column) for name, column in columns.items()}
     if len(set(sizes.values())) > 1:
         raise RequestError(f"All inputs must have the same number of strings. Received: {sizes}")
+    longest = max((len(text) for column in columns.values() for text in column), default=0)
+    if longest > most_bytes:
+        raise RequestError(f"A text may have at most {most_bytes:,} bytes. Received: {longest:,}")
     return columns
 
 
 def to_answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Returns outputs with a row for each text, in rows or columns as the request has its texts."""
+    """Returns outputs with a row for each text, in rows or columns as the request has its texts.
+
+    Raises a `RequestError` if they would take much memory.
+    """
+    num_values = sum(array.size for array in outputs.values())
+    if num_values > _MOST_VALUES:
+        rule = f"An answer may have at most {_MOST_VALUES:,} values: send fewer texts at once"
+        raise RequestError(f"{rule}. Received: texts whose answer has {num_values:,}")
     columns: dict[str, Any] = {}
     for name, array in outputs.items():
         if array.dtype == object:  # strings

@@ -210,12 +210,12 @@ def test_a_connection_without_a_request_or_a_reader_ends():
             return {"long": np.array([10_000_000 * b"a"], object)}
 
     body = b'{"instances": ["a"]}'
-    with serving(EchoModel(serving_default=Long()), request_timeout=1) as client:
+    with serving(EchoModel(serving_default=Long()), request_timeout=0.5) as client:
         with connect(client) as silent, connect(client) as half, connect(client) as deaf:
             half.sendall(HEAD)
             deaf.sendall(HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
             assert silent.recv(1) == half.recv(1) == b""
-            time.sleep(0.5)
+            time.sleep(1.5)
             with contextlib.suppress(ConnectionError):
                 while received := deaf.recv(2**20):
                     assert b"}" not in received  # the end of the answer
