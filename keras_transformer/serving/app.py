@@ -1,7 +1,6 @@
 """`Server`: TensorFlow Serving's REST protocol for served models, as an ASGI application."""
 
 import asyncio
-import functools
 import json
 import logging
 import re
@@ -11,11 +10,8 @@ from typing import Any
 
 import prometheus_client as prometheus
 import uvicorn
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.serving.batches import Batches
@@ -36,11 +32,7 @@ _FEW_VALUES = 10_000  # To write more in an answer would hold up other requests.
 
 
 class Server:
-    """Answers requests to models: the versions of each by name.
-
-    Attributes:
-        app: The ASGI application.
-    """
+    """Answers requests to models: the versions of each by name."""
 
     def __init__(self, models: Mapping[str, Mapping[int, ServedModel]], settings: ServerSettings):
         self.models, self.settings = models, settings
@@ -52,19 +44,14 @@ class Server:
         self._seconds = prometheus.Histogram("requests", text, labels, unit, registry=registry)
         labels, text = ["model", "signature"], "Texts that wait to be computed."
         self._waiting = prometheus.Gauge("waiting", text, labels, unit, registry=registry)
-        routes = {
-            ("GET", "/v1/{path:path}"): self._answer,
-            ("POST", "/v1/{path:path}"): self._answer,
-            ("GET", "/metrics"): self._show_metrics,
-            **page_routes(self),
-        }
-        self.app = Starlette(
-            routes=[
-                Route(path, functools.partial(self._respond, compute), methods=[method])
-                for (method, path), compute in routes.items()
-            ],
-            exception_handlers={HTTPException: _explain},
-        )
+        versions = dict.fromkeys(["GET", "POST"], self._answer)
+        metrics = {"GET": self._show_metrics}
+        # Functions by method, by the pattern of the path.
+        self._routes = {"/v1/.*": versions, "/metrics": metrics, **page_routes(self)}
+
+    async def app(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answers a request of ASGI."""
+        await (await self._respond(Request(scope, receive)))(scope, receive, send)
 
     def model(self, name: str, version: int | None = None) -> ServedModel:
         """Returns a model, by default the newest; raises a `RequestError` if it is not served."""
@@ -79,7 +66,7 @@ class Server:
         """Returns a server of the application."""
         options: dict[str, Any] = {"http": Connection, "lifespan": "off", "ws": "none"}
         options |= {"timeout_graceful_shutdown": self.settings.request_timeout}
-        options |= {"log_config": None, "access_log": False}
+        options |= {"interface": "asgi3", "log_config": None, "access_log": False}
         return uvicorn.Server(uvicorn.Config(self.app, **options))
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -87,8 +74,8 @@ class Server:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
-    async def _respond(self, compute, request):
-        """Answers with the result of `await compute(request, body, names)`, or with an error.
+    async def _respond(self, request):
+        """Answers with the result of a function of `_routes`, or with an error.
 
         The function writes its model and method into `names`.
         """
@@ -96,7 +83,7 @@ class Server:
         start, status = loop.time(), 200
         try:
             async with asyncio.timeout(self.settings.request_timeout):
-                body = await self._body(request)
+                compute, body = self._find(request), await self._body(request)
                 content = await _unless_left(request, compute(request, body, names))
         except (RequestError, UserError) as error:
             status, content = getattr(error, "status", 400), {"error": str(error)}
@@ -112,6 +99,14 @@ class Server:
             _LOGGER.error("A request failed: %s", one_line(error))
         self._seconds.labels(**names, status=status).observe(loop.time() - start)
         return content if isinstance(content, Response) else _to_response(content, status)
+
+    def _find(self, request):
+        method, path = request.method.replace("HEAD", "GET"), request.scope["path"]
+        found = [f for pattern, f in self._routes.items() if re.fullmatch(pattern, path)]
+        if not found or method not in found[0]:
+            status = 405 if found else 404
+            raise RequestError(f"Malformed request: {request.method} {path}", status)
+        return found[0][method]
 
     async def _body(self, request):
         most, body = self.settings.max_body_bytes, bytearray()
@@ -215,11 +210,6 @@ def _metadata(model):
         "model_spec": spec,
         "metadata": {"signature_def": {"signature_def": signatures}},
     }
-
-
-async def _explain(request, error):  # no route, or another method
-    rule = f"Malformed request: {request.method} {request.scope['path']}"
-    return _to_response({"error": rule}, error.status_code)
 
 
 def _to_response(content, status=200):

@@ -32,18 +32,18 @@ _NOTE = """A SavedModel holds neither the history of its training nor what draws
 aligns its words. Serve the model directory to see them."""
 
 
-def page_routes(server: "Server") -> dict[tuple[str, str], Any]:
-    """Returns the function for each method and path of the page, which shows all models."""
+def page_routes(server: "Server") -> dict[str, dict[str, Any]]:
+    """Returns the functions of the page, which shows all models, by method and path."""
 
     def route(method, function, *names, read=read_request):
         async def compute(request, body, labels):
-            model = server.model(request.path_params["model"])
+            model = server.model(request.scope["path"].split("/")[2])
             labels |= {"model": model.name, "method": method}
             columns = to_texts(read(body), names, server.settings.max_text_bytes).values()
             texts = [[text.decode("utf-8", "replace") for text in column] for column in columns]
             return await server.run(function, model, *texts)
 
-        return {("POST", f"/page/{{model}}/{method}"): compute}
+        return {f"/page/[^/]+/{method}": {"POST": compute}}
 
     def read_form(body):
         return {"inputs": urllib.parse.parse_qs(body.decode("latin-1"))}
@@ -53,7 +53,7 @@ def page_routes(server: "Server") -> dict[tuple[str, str], Any]:
         return await asyncio.to_thread(_page, newest)
 
     return {
-        ("GET", "/"): show,
+        "/": {"GET": show},
         **route("parts", _parts, "text"),
         **route("pairs", _pairs, "text", "answer"),
         **route("attention", _attention, "text", "answer", read=read_form),
