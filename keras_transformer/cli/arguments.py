@@ -208,6 +208,9 @@ def load_backend(trains: bool = False) -> bool:
 
     A training has its batches from TensorFlow on every backend.
     """
+    # Threads of torch wait in a busy loop otherwise: beside other programs a step takes 5 times as
+    # long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with _hidden_standard_error():
         import keras
 
@@ -215,7 +218,7 @@ def load_backend(trains: bool = False) -> bool:
         if backend == "jax" and trains:
             import jax
 
-            if jax.process_count() > 1:
+            if jax.process_count() > 1:  # Their connection prints messages.
                 from jax.experimental import multihost_utils
 
                 multihost_utils.sync_global_devices("connected")

@@ -61,11 +61,6 @@ def compile_search(
     return call
 
 
-def _local(value):
-    """Returns the copy on a device of this process, if all devices have copies."""
-    return value.addressable_data(0) if value.is_fully_replicated else value
-
-
 def _compile_jax(function, variables, sizes):
     import jax
 
@@ -78,6 +73,10 @@ def _compile_jax(function, variables, sizes):
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        return compiled([_local(variable.value) for variable in variables], args, **kwargs)
+        values = [variable.value for variable in variables]
+        if all(value.is_fully_replicated for value in values):
+            # Each process computes by itself, on a device of its own.
+            values = [value.addressable_data(0) for value in values]
+        return compiled(values, args, **kwargs)
 
     return call

@@ -1,5 +1,6 @@
 """`F1OnDev`: a callback that scores the parses of the validation set."""
 
+import functools
 import random
 from collections.abc import Sequence
 
@@ -79,14 +80,14 @@ class F1OnDev(ScoreOnDev):
             search = self._search or GreedySearch()
             self.parser = Parser(model, *self._tokenizers, self._linearization, search=search)
             self.translator = Translator(model, *self._tokenizers, search=search)
-        parse, words = self.parser.parse, [tree.words() for tree in self.trees]
-
-        def as_text(words):
-            trees = parse(words, num_streams=self.num_streams)
-            return [None if tree is None else str(tree) for tree in trees]
-
-        texts = self.group.share(as_text, words)
-        self.parses = [None if text is None else Tree.parse(text) for text in texts]
+        parse = functools.partial(self.parser.parse, num_streams=self.num_streams)
+        words = [tree.words() for tree in self.trees]
+        if self.group.num_processes == 1:
+            self.parses = parse(words)
+        else:  # They exchange text.
+            as_texts = lambda words: [tree and str(tree) for tree in parse(words)]  # noqa: E731
+            texts = self.group.share(as_texts, words)
+            self.parses = [text and Tree.parse(text) for text in texts]
         self.score = parseval(self.trees, self.parses)
         return self.score.strict_f1
 

@@ -4,6 +4,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import (
@@ -133,25 +135,31 @@ class Evaluations:
     def _evaluate_scores(self, row, loss):
         """Scores the better of weights and average; returns whether the score is the best yet."""
         run, progress = self._run, self._run.progress
-        current = [(variable, variable.numpy()) for variable in self._model.variables]
+        current = [(variable, _value(variable)) for variable in self._model.variables]
+        restores = True
         try:
             row["averaged"] = self._load_average_if_better(loss, current)
             for name in run.scores:
                 self._add_score(row, name)
             score = row[f"valid_{self._score.name}"]
-            if run.board is not None:
+            # Processes that do not draw would not compute with this one.
+            if run.board is not None and run.group.num_processes == 1:
                 run.board.write_samples(row["step"], self._score)
             is_best = progress.best_score is None or score > progress.best_score
             if is_best:
                 self._save_weights(run.checkpoints.best_path)
                 progress.best_score, progress.best_step = score, progress.step
             return is_best
+        except BaseException:
+            restores = run.group.num_processes == 1  # Others do not assign with this process.
+            raise
         finally:
-            _assign(current)
+            if restores:
+                _assign(current)
 
     def _load_average_if_better(self, loss, current):
         """Loads the average of checkpoints if its loss is lower; returns their number, else 1."""
-        files = self._run.checkpoints.weight_files()[-self._run.windows[0] :]
+        files = self._run.weight_files()[-self._run.windows[0] :]
         if len(files) < 2:
             return 1
         path = self._run.checkpoints.directory / f"average{WEIGHTS_SUFFIX}"
@@ -177,7 +185,7 @@ class Evaluations:
         Without `select_best` or a validation set, the average over the first window is chosen.
         """
         run, checkpoints = self._run, self._run.checkpoints
-        files = checkpoints.weight_files()
+        files = run.weight_files()
         if not files:
             raise UserError("No step was trained: allow more steps or minutes.")
         score, selects = self._score, run.settings.select_best and bool(run.data.valid_batches)
@@ -191,6 +199,8 @@ class Evaluations:
                     raise UserError(problem)
                 load_weights_only(self._model, path)
             except UserError as damage:
+                if run.group.num_processes > 1 and not problem:
+                    raise  # Other processes may have read the file.
                 error = damage
                 _LOGGER.warning("The weights of %s are left out: %s", name, damage)
                 continue
@@ -226,7 +236,7 @@ class Evaluations:
             else:
                 path = directory / f"average-{size}{WEIGHTS_SUFFIX}"
                 yield f"average of the last {size} checkpoints", path, size
-        if self._run.checkpoints.best_path.is_file():
+        if self._run.group.in_first(self._run.checkpoints.best_path.is_file):
             yield "best at an evaluation", self._run.checkpoints.best_path, 1
         if optimizer.use_ema:
             optimizer.averages_at_end = True
@@ -248,6 +258,11 @@ def _average(files, path) -> str | None:
 def _write_weights(model, path):
     with atomic_write(path) as temporary:
         save_weights_only(model, temporary)
+
+
+def _value(variable):
+    """Returns a value to assign later; an array of JAX is neither copied nor exchanged."""
+    return variable.value if keras.backend.backend() == "jax" else variable.numpy()
 
 
 def _assign(values):

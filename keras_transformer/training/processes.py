@@ -1,6 +1,7 @@
 """`ProcessGroup`: the processes of one training, which exchange small values over TCP."""
 
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -10,27 +11,29 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.training import relay
 
 JOIN_SECONDS = 120.0  # until all processes have to be there
 _LONGEST_ADDRESS = 512
-_HELLO_SECONDS, _RETRY_SECONDS = 10.0, 0.2
+_HELLO_SECONDS, _RETRY_SECONDS, _SHUTDOWN_SECONDS = 10.0, 0.2, 10.0
 # A machine that falls silent is noticed after 10 + 4 x 5 seconds. Windows lacks some of the names.
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPALIVE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+_KEEP_ALIVE |= {"TCP_USER_TIMEOUT": 30_000}
 
 
 class ProcessGroup:
     """The processes that train one model together; without arguments a single process.
 
     Process 0 is connected with every other one. Values are exchanged as JSON, and the processes
-    must call the methods in the same order. If a process ends, the others end too, with a line that
-    names it: at once, or after 30 seconds if its machine is lost.
+    must call the methods in the same order. Unlike in a computation of JAX, processes notice when
+    another one ends, and end too, with a line that names it: at once, or after 30 seconds if its
+    machine is lost.
 
     Args:
         process_id: Number of this process, from 0.
@@ -58,6 +61,8 @@ class ProcessGroup:
         self._received: dict[int, queue.SimpleQueue] = {}
         self._is_finished = False
         self._shut_down = shut_down
+        # Standard error may be hidden for a while.
+        self._error_output = os.dup(2) if self._connections else None
         for number, connection in self._connections.items():
             self._received[number] = queue.SimpleQueue()
             _keep_alive(connection)
@@ -69,26 +74,31 @@ class ProcessGroup:
         return self.process_id == 0
 
     def gather(self, value: Any) -> list:
-        """Returns the values of all processes, by their numbers, in each of them.
+        """Returns the values of all processes, in the order of their numbers, in each of them.
 
         Args:
-            value: A value of JSON.
+            value: JSON-serializable value; others become strings.
         """
+        return self._gather(value, is_last=False)
+
+    def _gather(self, value, is_last):
         if self.num_processes == 1:
             return [value]
         if not self.is_first:
             self._send(0, {"value": value})
             return self._received[0].get()
+        value = json.loads(json.dumps(value, default=str))  # as the others get it
         values = [value, *(self._received[n].get() for n in range(1, self.num_processes))]
+        self._is_finished |= is_last
         for number in self._connections:
-            self._send(number, {"value": values})
+            self._send(number, {"value": values, "is_last": is_last})
         return values
 
     def in_first(self, function: Callable, *args: Any) -> Any:
         """Returns the result of `function(*args)`, called in process 0; the others wait for it.
 
         Args:
-            function: Returns a value of JSON.
+            function: Returns a JSON-serializable value.
             *args: Its arguments.
         """
         return self.gather(function(*args) if self.is_first else None)[0]
@@ -97,7 +107,7 @@ class ProcessGroup:
         """Returns `function(items)`, of which each process computes a share.
 
         Args:
-            function: From a sequence to as many values of JSON, each of one item.
+            function: From a sequence to as many JSON-serializable values, each of one item.
             items: Sequence, the same in all processes.
         """
         results: list = [None] * len(items)
@@ -110,7 +120,7 @@ class ProcessGroup:
         """Raises a `UserError` in all processes if these values differ among them.
 
         Args:
-            values: Nested dict of values of JSON.
+            values: Nested dict of JSON-serializable values.
         """
         first, *others = map(_flat, self.gather(values))
         for number, other in enumerate(others, 1):
@@ -124,8 +134,7 @@ class ProcessGroup:
 
     def finish(self) -> None:
         """Waits until all processes call this; each of them may end then."""
-        self.gather(None)
-        self._is_finished = True
+        self._gather(None, is_last=True)
 
     def leave(self, error: BaseException) -> None:
         """Tells the other processes why this one ends, so that they end too.
@@ -136,7 +145,29 @@ class ProcessGroup:
         if not self._is_finished:
             self._is_finished = True
             self._tell(self.process_id, one_line(error))
-            self._shut_down()
+        self._shut_down_soon()
+
+    def close(self) -> None:
+        """Closes the connections; the group cannot be used afterwards."""
+        self._is_finished = True
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+        if self._error_output is not None:
+            os.close(self._error_output)
+            self._error_output = None
+
+    def _shut_down_soon(self):
+        """Calls `shut_down`, which may wait for other processes for minutes, for seconds."""
+
+        def shut_down():
+            with contextlib.suppress(Exception):
+                self._shut_down()
+
+        thread = threading.Thread(target=shut_down, daemon=True)
+        thread.start()
+        thread.join(_SHUTDOWN_SECONDS)
 
     def _send(self, number, message):
         try:
@@ -159,27 +190,30 @@ class ProcessGroup:
                 message = json.loads(line)
                 if "ended" in message:
                     number, reason = message["ended"]
-                    self._end(number, reason, self._shut_down)
+                    self._end(number, reason, has_left=True)
                     return
+                self._is_finished |= message.get("is_last", False)
                 self._received[number].put(message["value"])
         self._end(number, reason)
 
-    def _end(self, number, reason, shut_down=lambda: None):
+    def _end(self, number, reason, has_left=False):
         """Ends this process, whose other threads may wait for one that has ended, unless all do."""
         if self._is_finished:
             return
         self._is_finished = True
         self._tell(number, reason)
-        sys.stderr.write(
-            f"\nProcess {number} of {self.num_processes} has ended: {reason}. So process "
-            f"{self.process_id} ends too; the same command goes on from the last checkpoint.\n"
-        )
-        sys.stderr.flush()
-        shut_down()
+        line = f"Process {number} of {self.num_processes} has ended: {reason.rstrip('.')}. "
+        line += f"So process {self.process_id} ends too"
+        line += "." if has_left else "; the same command goes on from the last checkpoint."
+        with contextlib.suppress(OSError):
+            os.write(self._error_output or 2, f"\n{line}\n".encode())
+        if has_left:  # It waits for the others.
+            self._shut_down_soon()
         os._exit(1)  # A computation that waits for the other process cannot be interrupted.
 
 
 _group = ProcessGroup()
+_relay: subprocess.Popen | None = None  # It ends when its standard input does, with this process.
 
 
 def process_group() -> ProcessGroup:
@@ -207,10 +241,12 @@ def joined_processes(
 
     Args:
         coordinator: `"HOST:PORT"` of process 0, or `"auto"` on a cluster that JAX knows, such as
-            Slurm, Kubernetes or TPU pods, which gives the other arguments too.
-        num_processes: Number of processes.
-        process_id: Number of this one, from 0.
+            Slurm, Kubernetes or TPU pods, which gives the numbers too.
+        num_processes: Number of processes; None with `"auto"`.
+        process_id: Number of this one, from 0; None with `"auto"`.
         timeout: Seconds until all processes have to be there.
+
+    A process can join once.
 
     Yields:
         The `ProcessGroup`.
@@ -232,6 +268,9 @@ def joined_processes(
     import jax
 
     if coordinator == "auto":
+        if (num_processes, process_id) != (None, None):
+            rule = "A cluster gives the numbers of processes itself"
+            raise UserError(f"{rule}. Received: {coordinator=}, {num_processes=}, {process_id=}")
         _group = _find_cluster(timeout)
     else:
         _group = _join(coordinator, num_processes, process_id, timeout)
@@ -243,6 +282,7 @@ def joined_processes(
         _group.leave(error)
         raise
     finally:
+        _group.close()
         _group = ProcessGroup()
 
 
@@ -261,22 +301,27 @@ def _join(coordinator, num_processes, process_id, timeout):
             port = free.getsockname()[1]
             connections = _accept(listener, num_processes, timeout, {"port": port})
     else:
-        connections, welcome = _connect((host, port), num_processes, process_id, timeout)
-        host, port = "localhost", _start_relay(host, welcome["port"])
+        connections, welcome = _connect([host], port, num_processes, process_id, timeout)
+        port = _start_relay(host, welcome["port"])
     group = ProcessGroup(process_id, num_processes, connections, jax.distributed.shutdown)
     jax.distributed.initialize(
-        f"{host}:{port}", num_processes, process_id, initialization_timeout=int(timeout)
+        f"localhost:{port}",
+        num_processes,
+        process_id,
+        cluster_detection_method="deactivate",
+        initialization_timeout=int(timeout),
     )
     return group
 
 
 def _start_relay(host, port) -> int:
     """Returns the port of a `relay` to an address, which ends with this process."""
-    command = [sys.executable, "-I", relay.__file__, host, str(port)]
+    global _relay
+    command = [sys.executable, "-I", str(Path(__file__).with_name("relay.py")), host, str(port)]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
-    assert process.stdout is not None
-    return int(process.stdout.readline())
+    _relay = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
+    assert _relay.stdout is not None
+    return int(_relay.stdout.readline())
 
 
 def _find_cluster(timeout):
@@ -293,14 +338,16 @@ def _find_cluster(timeout):
         return ProcessGroup()
     address = np.zeros(_LONGEST_ADDRESS, "uint8")
     with _listen(0) as listener:
-        text = json.dumps([socket.getfqdn(), listener.getsockname()[1]]).encode()
+        # Either may be unknown on the other machines: names in Kubernetes, addresses in Debian.
+        hosts = [socket.getfqdn(), socket.gethostbyname(socket.gethostname())]
+        text = json.dumps([hosts, listener.getsockname()[1]]).encode()
         address[: len(text)] = np.frombuffer(text, "uint8")
         address = multihost_utils.broadcast_one_to_all(address)
         if process_id == 0:
             connections = _accept(listener, num_processes, timeout, {})
         else:
-            where = tuple(json.loads(np.asarray(address).tobytes().rstrip(b"\0")))
-            connections, _ = _connect(where, num_processes, process_id, timeout)
+            hosts, port = json.loads(np.asarray(address).tobytes().rstrip(b"\0"))
+            connections, _ = _connect(hosts, port, num_processes, process_id, timeout)
     return ProcessGroup(process_id, num_processes, connections, jax.distributed.shutdown)
 
 
@@ -338,7 +385,7 @@ def _accept(listener, num_processes, timeout, welcome):
             break
         try:
             connection.settimeout(_HELLO_SECONDS)
-            number, count = json.loads(_read_line(connection))
+            number, count = map(int, json.loads(_read_line(connection)))
         except (OSError, ValueError, TypeError):  # another program
             connection.close()
             continue
@@ -357,15 +404,15 @@ def _accept(listener, num_processes, timeout, welcome):
     return connections
 
 
-def _connect(address, num_processes, process_id, timeout):
+def _connect(hosts, port, num_processes, process_id, timeout):
     """Returns the connection to process 0, by its number, and its welcome."""
-    deadline, where = time.monotonic() + timeout, ":".join(map(str, address))
-    while True:
+    deadline, where = time.monotonic() + timeout, f"{' or '.join(hosts)}, port {port}"
+    for host in itertools.cycle(hosts):
         try:
-            connection = socket.create_connection(address, timeout=_HELLO_SECONDS)
+            connection = socket.create_connection((host, port), timeout=_HELLO_SECONDS)
             break
         except OSError as error:
-            if isinstance(error, socket.gaierror) or time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 problem = f"No process 0 answers at {where}: {one_line(error)}. Start it there"
                 raise UserError(f"{problem}, or give its address to all processes.") from error
             time.sleep(_RETRY_SECONDS)
@@ -374,7 +421,7 @@ def _connect(address, num_processes, process_id, timeout):
         connection.settimeout(timeout + _HELLO_SECONDS)
         welcome = json.loads(_read_line(connection))
     except (OSError, ValueError) as error:
-        raise UserError(f"What answers at {where} is not process 0 of a training.") from error
+        raise UserError(f"The program at {where} is not process 0 of a training.") from error
     if welcome["error"]:
         raise UserError(welcome["error"])
     connection.settimeout(None)

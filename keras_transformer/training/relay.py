@@ -22,11 +22,12 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 async def main(host: str, port: str) -> None:
     async def relay(reader, writer):
-        of_address = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(_pass_on(reader, of_address[1]), _pass_on(of_address[0], writer))
+        with contextlib.suppress(OSError):
+            far_reader, far_writer = await asyncio.open_connection(host, int(port))
+            await asyncio.gather(_pass_on(reader, far_writer), _pass_on(far_reader, writer))
         await asyncio.Event().wait()
 
-    server = await asyncio.start_server(relay, "localhost", 0)
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -112,7 +112,8 @@ def train(
         settings: `TrainingSettings`; None for the defaults.
         source_tokenizer, target_tokenizer: Tokenizers to use; if both are None, they are learned as
             the settings say. The first alone serves both languages, but not the trees of a parser.
-        callbacks: Further Keras callbacks.
+        callbacks: Further Keras callbacks. With several processes they are called in each, must
+            stop alike, and write files in process 0 only (`process_group().is_first`).
         report: Called with lines of text about the data, every evaluation and the final choice.
         progress: Called before the first step and after each with (steps done, total steps or
             None, note).
@@ -175,6 +176,9 @@ def train(
 def _strategy(settings):
     """Returns what trains on the devices of the settings; None on a single device."""
     backend, gpus, parallel = keras.backend.backend(), settings.gpus or 1, settings.model_parallel
+    if backend != "tensorflow" and max(settings.micro_batches, settings.streams) > 1:
+        received = f"micro_batches={settings.micro_batches}, streams={settings.streams}, {backend=}"
+        raise UserError(f"Steps in parts need the TensorFlow backend. Received: {received}")
     if backend == "jax":
         return make_distribution(gpus, parallel)
     if parallel > 1:

@@ -43,7 +43,7 @@ class TrainingLoop(keras.callbacks.Callback):
         # `fit` has to leave the weights of the last step, from which a later run continues.
         run.model.optimizer.averages_at_end = False
         run.progress = Progress.from_dict(run.checkpoints.restore_state(run.model) or {})
-        run.group.gather(None)  # All have read it.
+        run.group.check_equal({"step of the checkpoint": run.progress.step})
         self.saved_step = run.progress.step
         self._run = run
         self._evaluations = evaluations
@@ -108,6 +108,7 @@ class TrainingLoop(keras.callbacks.Callback):
             started += 1
         if not self.model.stop_training and progress.step < run.max_steps:
             self._fit(started, math.ceil(run.max_steps / every), every, options)
+        self._signals.received = _first(run.group.gather(self._signals.received))
         if self._signals.received is not None:
             run.group.finish()
         self._signals.release()
@@ -180,10 +181,10 @@ class TrainingLoop(keras.callbacks.Callback):
             self._steps_in_epoch = run.data.batches.steps_per_epoch(progress.epoch)
         self._signals.waits = True
         ends = self.model.stop_training or progress.step >= run.max_steps
-        if run.group.num_processes > 1:  # They must stop after the same step.
-            all_end, signals = zip(*run.group.gather([ends, self._signals.received]), strict=True)
-            ends = any(all_end)
-            self._signals.received = max((s for s in signals if s is not None), default=None)
+        # All processes stop after the same step; a signal from now on is for the next one.
+        signal = self._signals.received
+        all_end, signals = zip(*run.group.gather([ends, signal]), strict=True)
+        ends, signal = any(all_end), _first(signals)
         self._save_weights_and_evaluate(
             saves=ends or progress.step % self._checkpoint_every == 0,
             evaluates=ends or progress.step % run.evaluate_every == 0,
@@ -191,15 +192,16 @@ class TrainingLoop(keras.callbacks.Callback):
         reason = progress.why_it_ends(run.max_steps, run.settings)
         if reason and not ends:
             run.report(f"The training ends: {reason}")
-        if ends or reason or self._signals.received is not None:
+        if ends or reason or signal is not None:
+            self._signals.received = signal or self._signals.received
             self.model.stop_training = True
 
     def complete(self) -> None:
         """Saves and evaluates the weights of the last step, unless that was done before."""
-        step, files = self._run.progress.step, self._run.checkpoints.weight_files()
+        step, files = self._run.progress.step, self._run.weight_files()
         if not step or (files and step_of(files[-1]) == step):
             return
-        rows = self._run.history.rows()
+        rows = self._run.group.in_first(self._run.history.rows)
         is_evaluated = bool(rows) and rows[-1]["step"] == str(step)
         self._save_weights_and_evaluate(saves=True, evaluates=not is_evaluated)
 
@@ -210,25 +212,25 @@ class TrainingLoop(keras.callbacks.Callback):
         self._check_weights()
         if saves:
             save = self._run.checkpoints.save_weights
-            self._run.group.in_first(lambda: save(self.model.transformer, progress.step) and None)
+            self._run.group.in_first(save, self.model.transformer, progress.step)
         if evaluates:
             progress.unfinished_row = self._training_figures()
         self._evaluate_and_save_state()
 
     def _evaluate_and_save_state(self):
-        progress = self._run.progress
+        progress, is_alone = self._run.progress, self._run.group.num_processes == 1
         try:
             if progress.unfinished_row:
                 # Other processes wait for the shares of this one.
-                is_alone = self._run.group.num_processes == 1
                 with self._signals.at_once() if is_alone else contextlib.nullcontext():
                     self._evaluations.record(dict(progress.unfinished_row))
                 self._start_window()  # The evaluation does not count as time of the steps.
                 progress.unfinished_row = None
-        finally:
-            # After the evaluation, so that a run that resumes here does not repeat it; and even if
-            # it fails or is interrupted, so that the steps before it are not lost.
-            self._save_state()
+        except BaseException:
+            if is_alone:  # Keep the steps before; other processes do not save with this one.
+                self._save_state()
+            raise
+        self._save_state()  # A run that resumes here does not repeat the evaluation.
 
     def _save_state(self):
         progress = self._run.progress
@@ -293,6 +295,11 @@ class TrainingLoop(keras.callbacks.Callback):
         batch -= back
         inputs, labels, weights = next(batches.batches(epoch, batch))
         return {**inputs, "labels": labels, "weights": weights, "epoch": epoch, "batch": batch}
+
+
+def _first(signals):
+    """Returns the first signal that a process has got, or None."""
+    return next((signal for signal in signals if signal is not None), None)
 
 
 def _introduction(run):

@@ -87,7 +87,7 @@ class TrainingData:
             max_length = min(max_length, settings.packed_width)
         is_encoded = isinstance(train_corpus, EncodedCorpus)
 
-        def encode(corpus, **options):
+        def encode(corpus, max_length=max_length, **options):
             if isinstance(corpus, EncodedCorpus):
                 return corpus.up_to(max_length)
             return EncodedCorpus.from_corpus(corpus, *tokenizers, max_length, **options)
@@ -150,7 +150,7 @@ class TrainingData:
         self.valid_batches: dict[str, list] = {}
         for name, corpus in valid_corpora.items():
             valid = TokenBatches(
-                encode(corpus),
+                encode(corpus, recipe.max_length),  # not packed
                 recipe.tokens_per_batch,
                 shuffle=False,
                 max_shapes=_COMPILED_SHAPES if keras.backend.backend() == "jax" else 24,
@@ -158,12 +158,17 @@ class TrainingData:
             self.valid_batches[name] = list(valid.batches(0))
 
 
+def _checksum(named_batches):
+    name, batches = named_batches
+    return name, zlib.crc32(b"".join(labels.tobytes() for _, labels, _ in batches))
+
+
 def _choose_packed_width(encoded, settings, max_length, report):
     """Returns the width of packed rows for the backend; 0 for one pair in each row."""
     if keras.backend.backend() != "jax":
         return 0
     # BPE-dropout makes sentences longer, in each epoch by another length.
-    longest = max(encoded.source_lengths.max(), encoded.target_lengths.max() + 1, 1)
+    longest = max(encoded.source_lengths.max(), encoded.target_lengths.max())
     width = max_length if settings.bpe_dropout else min(max_length, int(longest))
     width = -(-width // _ROW_MULTIPLE) * _ROW_MULTIPLE
     report(
@@ -210,6 +215,10 @@ class TrainingRun:
     scores: dict[str, Any]  # the `ScoreOnDev` of each validation set, or None
     report: Callable[[str], object]
     held_out: HeldOutPairs | None = None  # validation pairs, to be kept beside the model
+
+    def weight_files(self) -> list[Path]:
+        """Returns the weight files of the checkpoints, oldest first, as process 0 sees them."""
+        return [*map(Path, self.group.in_first(self.checkpoints.weight_files))]
 
     def __post_init__(self):
         settings, recipe = self.settings, self.recipe
@@ -279,6 +288,7 @@ def start_run(output: Path, corpora, settings, tokenizers, report, strategy=None
             "resumes": resumes,
             "settings": settings.to_dict(),
             "data": data.fingerprint,
+            "validation": [*map(_checksum, data.valid_batches.items())],
         }
     )
     if resumes:

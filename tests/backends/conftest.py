@@ -10,7 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-BACKENDS = ("tensorflow", "jax", "torch")
+# JAX compiles for half a minute; `tests/test_imports.py` calls the layers on it by default.
+SLOW = "jax"
+BACKENDS = ("tensorflow", pytest.param(SLOW, marks=pytest.mark.slow), "torch")
 PROGRAM = pathlib.Path(__file__).with_name("process.py")
 
 
@@ -23,12 +25,12 @@ class Backends:
         results: Dict of backends to what they read, trained and translated.
     """
 
-    def __init__(self, folder, names):
+    def __init__(self, folder, names, amount):
         self.names = names
         processes = {}
         try:
             for name in self.names:
-                processes[name] = _start(name, folder)
+                processes[name] = _start(name, folder, amount)
                 # One after the other: they share the cores, and the first writes the translator.
                 _expect(processes[name].stdout.readline() == "written\n", name, folder)
             for name, process in processes.items():
@@ -50,12 +52,12 @@ class Backends:
         }
 
 
-def _start(name, folder):
+def _start(name, folder, amount):
     environment = {**os.environ, "KERAS_BACKEND": name, "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     with open(folder / f"{name}.log", "w") as log:
         return subprocess.Popen(
-            [sys.executable, "-W", "error:::keras_transformer", PROGRAM, folder],
+            [sys.executable, "-W", "error:::keras_transformer", PROGRAM, folder, amount],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -70,9 +72,13 @@ def _expect(condition, name, folder):
 
 
 @pytest.fixture(scope="session")
-def backends(tmp_path_factory):
-    names = [name for name in BACKENDS if importlib.util.find_spec(name)]
-    return Backends(tmp_path_factory.mktemp("backends"), names)
+def backends(request, tmp_path_factory):
+    names, amount = ["tensorflow", "jax", "torch"], "all"
+    if not any(item.get_closest_marker("slow") for item in request.session.items):
+        names.remove(SLOW)
+        amount = "few"
+    names = [name for name in names if importlib.util.find_spec(name)]
+    return Backends(tmp_path_factory.mktemp("backends"), names, amount)
 
 
 def _each_backend(request, backends):

@@ -43,9 +43,7 @@ def close(*groups):
     for group in groups:
         group._is_finished = True  # the end of the sockets is no error
     for group in groups:
-        for connection in group._connections.values():
-            connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
+        group.close()
 
 
 def test_a_single_process_is_a_group():
@@ -108,14 +106,14 @@ def test_processes_that_differ_are_told_so_by_name():
         (2, lambda group: group.leave(ValueError("no\nroom")), "2 of 3 has ended: no room."),
     ],
 )
-def test_a_process_that_ends_takes_the_others_with_it(ended, end, reason, monkeypatch, capsys):
+def test_a_process_that_ends_takes_the_others_with_it(ended, end, reason, monkeypatch, capfd):
     statuses = queue.SimpleQueue()
     monkeypatch.setattr(os, "_exit", statuses.put)
     groups = connected(3)
     end(groups[ended])
     groups[ended]._is_finished = True
     assert [statuses.get(timeout=10) for _ in range(2)] == [1, 1]
-    lines = [line for line in capsys.readouterr().err.splitlines() if line]
+    lines = [line for line in capfd.readouterr().err.splitlines() if line]
     left = {n for n in range(3) if n != ended}
     assert {number for number in left for line in lines if f"process {number} ends" in line} == left
     assert len(lines) == 2 and all(line.startswith(f"Process {reason}") for line in lines)
