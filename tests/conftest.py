@@ -11,6 +11,7 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # The processes of `-n` share the cores.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch and CTranslate2, which wait in busy loops
 # oneDNN keeps what it compiles for every shape: 300 MB in each process of a whole run.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 if os.environ.get("KERAS_BACKEND") == "jax":

@@ -10,9 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-# JAX compiles for half a minute; `tests/test_imports.py` calls the layers on it by default.
-SLOW = "jax"
-BACKENDS = ("tensorflow", pytest.param(SLOW, marks=pytest.mark.slow), "torch")
+BACKENDS = ("tensorflow", "jax", "torch")
 PROGRAM = pathlib.Path(__file__).with_name("process.py")
 
 
@@ -25,12 +23,12 @@ class Backends:
         results: Dict of backends to what they read, trained and translated.
     """
 
-    def __init__(self, folder, names, amount):
+    def __init__(self, folder, names):
         self.names = names
         processes = {}
         try:
             for name in self.names:
-                processes[name] = _start(name, folder, amount)
+                processes[name] = _start(name, folder)
                 # One after the other: they share the cores, and the first writes the translator.
                 _expect(processes[name].stdout.readline() == "written\n", name, folder)
             for name, process in processes.items():
@@ -52,12 +50,12 @@ class Backends:
         }
 
 
-def _start(name, folder, amount):
+def _start(name, folder):
     environment = {**os.environ, "KERAS_BACKEND": name, "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     with open(folder / f"{name}.log", "w") as log:
         return subprocess.Popen(
-            [sys.executable, "-W", "error:::keras_transformer", PROGRAM, folder, amount],
+            [sys.executable, "-W", "error:::keras_transformer", PROGRAM, folder],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -72,13 +70,9 @@ def _expect(condition, name, folder):
 
 
 @pytest.fixture(scope="session")
-def backends(request, tmp_path_factory):
-    names, amount = ["tensorflow", "jax", "torch"], "all"
-    if not any(item.get_closest_marker("slow") for item in request.session.items):
-        names.remove(SLOW)
-        amount = "few"
-    names = [name for name in names if importlib.util.find_spec(name)]
-    return Backends(tmp_path_factory.mktemp("backends"), names, amount)
+def backends(tmp_path_factory):
+    names = [name for name in BACKENDS if importlib.util.find_spec(name)]
+    return Backends(tmp_path_factory.mktemp("backends"), names)
 
 
 def _each_backend(request, backends):

@@ -1,8 +1,7 @@
-"""What one backend does for the tests of this folder: `python process.py FOLDER few|all`.
+"""What one backend does for the tests of this folder: `python process.py FOLDER`.
 
 It writes its models and says so; then it reads from its standard input which backends have written
-theirs, loads all of them, and leaves `results.json` and `results.npz`. It trains and translates for
-`all`, which the slow tests need.
+theirs, loads all of them, trains and translates, and leaves `results.json` and `results.npz`.
 """
 
 import json
@@ -140,19 +139,17 @@ def translate(directory):
 def main():
     folder, backend = pathlib.Path(sys.argv[1]), keras.backend.backend()
     write(folder / backend)
-    is_all = sys.argv[2] == "all"
-    if is_all and not (folder / "translator").exists():
+    if not (folder / "translator").exists():
         from tests.tiny_translator import tiny_translator
 
         tiny_translator().save(folder / "translator")
     print("written", flush=True)
     writers = sys.stdin.readline().split()
-    arrays, results = read(folder, writers), {}
-    if is_all:
-        losses, weights = fit(folder / writers[0] / "transformer.keras")
-        arrays |= {f"trained.{i}": weight for i, weight in enumerate(weights)}
-        results = {"losses": losses, **translate(folder / "translator")}
+    arrays = read(folder, writers)
+    losses, weights = fit(folder / writers[0] / "transformer.keras")
+    arrays.update({f"trained.{i}": weight for i, weight in enumerate(weights)})
     np.savez(folder / backend / "results.npz", **arrays)
+    results = {"losses": losses, **translate(folder / "translator")}
     (folder / backend / "results.json").write_text(json.dumps(results))
 
 

@@ -8,10 +8,13 @@ import importlib.util
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    not any(map(importlib.util.find_spec, ("jax", "torch"))),
-    reason="needs a second backend: pip install '.[jax]' or '.[torch]'",
-)
+pytestmark = [
+    pytest.mark.slow,  # three processes import a backend and compile searches
+    pytest.mark.skipif(
+        not any(map(importlib.util.find_spec, ("jax", "torch"))),
+        reason="needs a second backend: pip install '.[jax]' or '.[torch]'",
+    ),
+]
 EOS = 3
 
 
@@ -35,7 +38,6 @@ def test_a_loaded_transformer_decodes(backends, backend, writer):
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_steps_of_fit_have_the_same_losses_and_end_in_the_same_weights(backends, backend, first):
     results = backends.results[backend]
     assert len(results["losses"]) == 10
@@ -47,7 +49,6 @@ def test_steps_of_fit_have_the_same_losses_and_end_in_the_same_weights(backends,
         np.testing.assert_allclose(results[name], first[name], atol=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("search", ["greedy", "beam"])
 def test_a_model_directory_has_the_same_translations_and_scores(backends, backend, first, search):
     results = backends.results[backend]
@@ -61,7 +62,6 @@ def test_a_model_directory_has_the_same_translations_and_scores(backends, backen
     np.testing.assert_allclose(results["scores"], first["scores"], atol=1e-4)
 
 
-@pytest.mark.slow
 def test_samples_follow_the_seed_and_are_whole(backends, backend):
     results = backends.results[backend]
     assert results["samples"] == results["samples_again"]

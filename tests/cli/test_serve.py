@@ -87,7 +87,7 @@ def test_a_signal_finishes_what_is_running(
 @pytest.mark.tensorflow_only("it serves signatures of TensorFlow")
 def test_a_second_interrupt_ends_what_is_running(kept_translator_directory):
     with serve(f"en-de={kept_translator_directory}") as (process, _, ask):
-        running = ask("POST", "en-de:predict", ["a dog runs " * 100] * 900)
+        running = ask("GET", "en-de/metadata")  # traces all signatures, for seconds
         answer(ask("GET", "en-de"))
         os.kill(process.pid, signal.SIGINT)
         while process.poll() is None:
