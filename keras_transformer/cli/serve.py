@@ -2,12 +2,15 @@
 
 import contextlib
 import dataclasses
+import json
 import os
+import shlex
 import socket
 import time
 
 from keras_transformer.cli.arguments import add_setting, load_backend_in_streams
 from keras_transformer.cli.progress import say
+from keras_transformer.data.held_out import VALID_FILES
 from keras_transformer.errors import UserError
 from keras_transformer.serving.server_settings import ServerSettings
 from keras_transformer.settings.setting import declarations
@@ -45,8 +48,9 @@ def run(arguments):
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{listener.getsockname()[1]}"
     say(f"Ready after {time.monotonic() - start:.0f} s. Open {address}/ in a browser, or run")
-    request = """'{"instances": ["He wants to sell three lamps."]}'"""
-    say(f"  curl {address}/v1/models/{next(iter(models))}:predict -d {request}")
+    name = next(iter(models))
+    request = json.dumps({"instances": [_example(server.model(name).path)]}, ensure_ascii=False)
+    say(f"  curl {address}/v1/models/{name}:predict -d {shlex.quote(request)}")
     say("Ctrl-C ends the server.")
     http_server = server.http_server()
     # It waits for the answers that are due, and then sends itself the signal again.
@@ -55,6 +59,13 @@ def run(arguments):
     say("stopped")
     if http_server.force_exit:  # Python would wait for threads that still compute.
         os._exit(130)
+
+
+def _example(directory):
+    """Returns the first validation text that was held out, or a text that the quickstart knows."""
+    with contextlib.suppress(OSError, ValueError), open(directory / VALID_FILES[0], "rb") as file:
+        return file.readline(1_000).decode("utf-8").strip()
+    return "He wants to sell three lamps."
 
 
 def _listen(host, port):

@@ -138,7 +138,9 @@ class TsvCorpus(_FileCorpus):
         if isinstance(column, str) and column not in header:
             rule = f"The first line of {str(self.path)!r} has no column {column!r}"
             rule += did_you_mean(column, header) + "; without names there, give numbers"
-            raise UserError(f"{rule}. Received: the line {' | '.join(header)[:60]!r}")
+            line = " | ".join(header)
+            line = line if len(line) <= 60 else line[:60] + "..."
+            raise UserError(f"{rule}. Received: the line {line!r}")
         return header.index(column) if isinstance(column, str) else column
 
 

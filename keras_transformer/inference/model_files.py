@@ -33,5 +33,7 @@ def find_config(directory: str | os.PathLike) -> pathlib.Path:
         reason = f"{path} is missing."
         if (directory / SETTINGS_FILE).exists():
             reason += " A training writes it at its end: run the same training again to finish it."
+        elif (directory / "saved_model.pb").exists():
+            reason += " It is a SavedModel: give the model directory that it was exported from."
         raise UserError(f"{str(directory)!r} is not a model directory: {reason}")
     return path

@@ -28,8 +28,8 @@ _POLICY = """default-src 'none'; img-src data:; connect-src 'self'; form-action 
 base-uri 'none'; frame-ancestors 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'"""
 # Bytes of a text that is aligned: the time grows with the square of the length; and texts at once.
 _MOST_BYTES, _MOST_TEXTS = 2_000, 100
-_NOTE = """A SavedModel holds neither the history of its training nor what draws its attention and \
-aligns its words. Serve the model directory to see them."""
+_NOTE = """From a SavedModel, this page shows no history of the training, no attention and no \
+aligned words. Serve the model directory to see them."""
 
 
 def page_routes(server: "Server") -> dict[str, dict[str, Any]]:

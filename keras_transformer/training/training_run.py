@@ -260,7 +260,7 @@ def start_run(output: Path, corpora, settings, tokenizers, report, strategy=None
         # Before the text is read, which may take long.
         reached = Progress.from_dict(Checkpoints(output / CHECKPOINT_FOLDER).metadata() or {})
         if reason := reached.why_it_ends(settings.max_steps or recipe.max_steps, settings):
-            report(f"Nothing is left to train: {reason}")
+            report(f"With the same text, nothing is left to train: {reason}")
     source, target = tokenizers
     if target is not None and source is None:
         raise ValueError("`target_tokenizer` needs `source_tokenizer`. Received: None")

@@ -28,6 +28,7 @@ from keras_transformer.inference.tasks import Corpora, Task, toml_files
 from keras_transformer.settings.setting import TEXTS, Setting, declare_options
 
 _LOGGER = logging.getLogger(__name__)
+_FEW_VALID_PAIRS = 100
 _OPTIONS = {
     "source FILE": "training text in the source language, .gz too",
     "target FILE": "its translation, line by line",
@@ -196,6 +197,8 @@ class TranslationTask(Task):
         return [*filter(None, files), *(file for entry in _entries(values) for file in entry[2:4])]
 
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
+        from keras_transformer.data.held_out import hold_out
+
         if values["prepared"] and os.path.isdir(values["prepared"]):
             from keras_transformer.data import PreparedCorpus
 
@@ -203,7 +206,11 @@ class TranslationTask(Task):
         files = [values[name] for name in ("tsv", "source", "target") if values[name]]
         files += [file for entry in _entries(values) for file in entry[2:4]]
         is_named = values["tsv"] or len(files) > 1
-        return _open_text(values) if is_named and all(map(os.path.isfile, files)) else None
+        if not is_named or not all(map(os.path.isfile, files)):
+            return None
+        if values["valid_source"] or values["valid_tsv"]:
+            return _open_text(values)
+        return hold_out(_open_text(values))[0]  # as `train` does
 
     def describe_data(self, values: Mapping[str, Any]) -> str:
         if values["dataset"]:
@@ -329,6 +336,8 @@ def _open_texts(values):
         corpus, valid_corpus = hold_out(corpus)
         share = f"{len(valid_corpus):,} of {num_pairs:,} pairs"
         _LOGGER.info("No validation text is given: %s are held out and kept in the output.", share)
+        if len(valid_corpus) < _FEW_VALID_PAIRS:
+            _LOGGER.warning("Scores of %d pairs are mostly chance.", len(valid_corpus))
     for warning in text_warnings(corpus, valid_corpus, bool(values.get("start_from"))):
         _LOGGER.warning(warning)
     return [corpus, valid_corpus]

@@ -60,7 +60,7 @@ def test_the_page_has_the_card_of_each_model(client, translator):
         "Origin": "</script>",
         "License": "CC0",
     }
-    assert tiny["note"] == "" and saved["note"].startswith("A SavedModel holds")
+    assert tiny["note"] == "" and saved["note"].startswith("From a SavedModel")
     assert saved["facts"] == [] and saved["title"] == "Model"
 
 

@@ -220,7 +220,7 @@ def test_a_saved_model_says_what_is_missing(page):
     browser = page("saved")
     assert answer_to(browser, "one two") == "two one"
     assert texts(browser, "h1") == ["Model"] and texts(browser, "#note")[0].startswith(
-        "A SavedModel"
+        "From a SavedModel"
     )
     assert not browser.find_element("id", "attention").is_displayed()
     point_at(browser, browser.find_elements("css selector", "#answer .word")[0])
