@@ -1,5 +1,6 @@
 """`ProcessGroup`: the processes of one training, which exchange small values over TCP."""
 
+import atexit
 import contextlib
 import itertools
 import json
@@ -17,11 +18,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_transformer.errors import UserError, one_line
+from keras_transformer.errors import StoppedBySignal, UserError, one_line
 
 JOIN_SECONDS = 120.0  # until all processes have to be there
 _LONGEST_ADDRESS = 512
-_HELLO_SECONDS, _RETRY_SECONDS, _SHUTDOWN_SECONDS = 10.0, 0.2, 10.0
+_HELLO_SECONDS, _RETRY_SECONDS, _SECONDS_TO_NOTICE = 10.0, 0.2, 2.0
+_CONNECT_SECONDS = 20  # of JAX, in processes that are all there
 # A machine that falls silent is noticed after 10 + 4 x 5 seconds. Windows lacks some of the names.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPALIVE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 _KEEP_ALIVE |= {"TCP_USER_TIMEOUT": 30_000}
@@ -39,7 +41,6 @@ class ProcessGroup:
         process_id: Number of this process, from 0.
         num_processes: Number of all processes.
         connections: Connected sockets by process: to all others in process 0, to 0 in the others.
-        shut_down: Called in all processes when one of them leaves because of an error.
 
     Example:
 
@@ -53,14 +54,12 @@ class ProcessGroup:
         process_id: int = 0,
         num_processes: int = 1,
         connections: Mapping[int, socket.socket] | None = None,
-        shut_down: Callable[[], object] = lambda: None,
     ):
         self.process_id = process_id
         self.num_processes = num_processes
         self._connections = dict(connections or {})
         self._received: dict[int, queue.SimpleQueue] = {}
         self._is_finished = False
-        self._shut_down = shut_down
         # Standard error may be hidden for a while.
         self._error_output = os.dup(2) if self._connections else None
         for number, connection in self._connections.items():
@@ -126,7 +125,7 @@ class ProcessGroup:
         for number, other in enumerate(others, 1):
             for name in {**first, **other}:
                 if first.get(name) != other.get(name):
-                    self._is_finished = True  # All processes know.
+                    self.finish()  # All processes raise this.
                     raise UserError(
                         f"Processes of one training must agree. Received: {name}="
                         f"{other.get(name)!r} in process {number}, {first.get(name)!r} in process 0"
@@ -145,7 +144,6 @@ class ProcessGroup:
         if not self._is_finished:
             self._is_finished = True
             self._tell(self.process_id, one_line(error))
-        self._shut_down_soon()
 
     def close(self) -> None:
         """Closes the connections; the group cannot be used afterwards."""
@@ -157,17 +155,6 @@ class ProcessGroup:
         if self._error_output is not None:
             os.close(self._error_output)
             self._error_output = None
-
-    def _shut_down_soon(self):
-        """Calls `shut_down`, which may wait for other processes for minutes, for seconds."""
-
-        def shut_down():
-            with contextlib.suppress(Exception):
-                self._shut_down()
-
-        thread = threading.Thread(target=shut_down, daemon=True)
-        thread.start()
-        thread.join(_SHUTDOWN_SECONDS)
 
     def _send(self, number, message):
         try:
@@ -207,8 +194,6 @@ class ProcessGroup:
         line += "." if has_left else "; the same command goes on from the last checkpoint."
         with contextlib.suppress(OSError):
             os.write(self._error_output or 2, f"\n{line}\n".encode())
-        if has_left:  # It waits for the others.
-            self._shut_down_soon()
         os._exit(1)  # A computation that waits for the other process cannot be interrupted.
 
 
@@ -279,23 +264,31 @@ def joined_processes(
         _group.finish()
         jax.distributed.shutdown()
     except BaseException as error:
+        if not isinstance(error, UserError | KeyboardInterrupt):
+            time.sleep(_SECONDS_TO_NOTICE)  # It may come from the death of another process.
         _group.leave(error)
+        atexit.register(_exit, error)
         raise
     finally:
         _group.close()
         _group = ProcessGroup()
 
 
+def _exit(error):
+    """Exits with the status of the commands, without JAX's end, which waits for all processes."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    is_signal = isinstance(error, StoppedBySignal)
+    os._exit(128 + error.signal_number if is_signal else 2 if isinstance(error, UserError) else 1)
+
+
 def _join(coordinator, num_processes, process_id, timeout):
     import jax
 
     host, port = _address(coordinator)
-    if num_processes is None or process_id is None:
-        rule = "A coordinator needs the number of processes, and the number of this one"
+    if num_processes is None or process_id is None or not 0 <= process_id < num_processes:
+        rule = "A coordinator needs the number of processes, and that of this one, below it, from 0"
         raise UserError(f"{rule}. Received: {num_processes=}, {process_id=}")
-    if not 0 <= process_id < num_processes:
-        rule = f"The number of a process is from 0 to {num_processes - 1}"
-        raise UserError(f"{rule}. Received: {process_id=}, {num_processes=}")
     if process_id == 0:
         with _listen(port) as listener, _listen(0) as free:
             port = free.getsockname()[1]
@@ -303,14 +296,22 @@ def _join(coordinator, num_processes, process_id, timeout):
     else:
         connections, welcome = _connect([host], port, num_processes, process_id, timeout)
         port = _start_relay(host, welcome["port"])
-    group = ProcessGroup(process_id, num_processes, connections, jax.distributed.shutdown)
-    jax.distributed.initialize(
-        f"localhost:{port}",
-        num_processes,
-        process_id,
-        cluster_detection_method="deactivate",
-        initialization_timeout=int(timeout),
-    )
+    group = ProcessGroup(process_id, num_processes, connections)
+    # The calls of JAX hold Python's lock while they wait for the others, so that the death of one
+    # would not be noticed: all of them come at the same time.
+    group.gather(None)
+    try:
+        jax.distributed.initialize(
+            f"localhost:{port}",
+            num_processes,
+            process_id,
+            cluster_detection_method="deactivate",
+            initialization_timeout=_CONNECT_SECONDS,
+        )
+        jax.devices()
+    except RuntimeError:
+        time.sleep(_SECONDS_TO_NOTICE)
+        raise
     return group
 
 
@@ -348,7 +349,7 @@ def _find_cluster(timeout):
         else:
             hosts, port = json.loads(np.asarray(address).tobytes().rstrip(b"\0"))
             connections, _ = _connect(hosts, port, num_processes, process_id, timeout)
-    return ProcessGroup(process_id, num_processes, connections, jax.distributed.shutdown)
+    return ProcessGroup(process_id, num_processes, connections)
 
 
 def _address(coordinator):

@@ -286,7 +286,7 @@ def start_run(output: Path, corpora, settings, tokenizers, report, strategy=None
             "keras_transformer": __version__,
             "keras": keras.__version__,
             "resumes": resumes,
-            "settings": settings.to_dict(),
+            **settings.to_dict(),
             "data": data.fingerprint,
             "validation": [*map(_checksum, data.valid_batches.items())],
         }

@@ -140,14 +140,24 @@ def test_devices_of_one_process_train_as_one(parallel, texts, one_process, tmp_p
     check_equal(tmp_path / "model", one_process(*ALL), step=50)
 
 
+def steps_done(output):
+    names = [path.name for path in output.glob("checkpoints/step-*")]
+    return max((int(name[5:13]) for name in names), default=0)
+
+
 def test_killed_processes_change_nothing(texts, one_process, tmp_path):
-    options = "--max-steps 240 --evaluate-every 80 --checkpoint-every 2 --bleu-every 3".split()
+    options = "--max-steps 300 --evaluate-every 100 --checkpoint-every 2 --bleu-every 3".split()
     output, generator, kills = tmp_path / "model", random.Random(1), 0
     while kills < 10:
         number = generator.choice([1, 2, 4])
         processes = start(texts, output, number, *options)
         victim = generator.choice(processes)
-        time.sleep(generator.uniform(5, 35))
+        if generator.random() < 0.3:
+            time.sleep(generator.uniform(2, 10))
+        else:
+            until = steps_done(output) + generator.randrange(24)
+            while steps_done(output) < until and victim.poll() is None:
+                time.sleep(0.02)
         assert victim.poll() is None  # otherwise allow more steps
         victim.kill()
         killed, kills = time.monotonic(), kills + 1
@@ -157,7 +167,8 @@ def test_killed_processes_change_nothing(texts, one_process, tmp_path):
             line = f"Process {processes.index(victim)} of {number} has ended: it was killed"
             assert process is victim or (process.returncode and line in text), text
     finish(start(texts, output, 2, *options))
-    check_equal(output, one_process(*options), step=240)
+    # Rounding of other numbers of processes grows with the steps; a lost step would be 1e-3.
+    check_equal(output, one_process(*options), step=300, tolerance=2e-4)
 
 
 def test_a_signal_to_one_process_stops_all_after_the_same_step(texts, tmp_path):
@@ -174,12 +185,12 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(texts, tmp_path):
 @pytest.mark.parametrize(
     "number, several, statuses, line",
     [
-        (2, {1: ["--seed", "7"]}, [2, 2], "seed 7 in process 1, 1 in process 0"),
-        (2, {1: ["--max-steps", "9"]}, [2, 2], "max_steps"),
+        (2, {1: ["--seed", "7"]}, [2, 2], "7 in process 1, 1 in process 0"),
+        (2, {1: ["--max-steps", "9"]}, [2, 2], "9 in process 1, 10 in process 0"),
         (2, {1: ["--valid-tsv", "missing.tsv"]}, [1, 2], "File not found: 'missing.tsv'"),
         (3, {2: ["--process-id", "1"]}, [2, 2, 2], "Two processes were started with the number 1"),
         (2, {1: ["--processes", "3"]}, [2, 2], "Process 1 was started for 3 processes"),
-        (2, {1: ["--process-id", "2"]}, None, "The number of a process is from 0 to 1"),
+        (2, {1: ["--process-id", "2"]}, None, "that of this one, below it, from 0"),
         (2, {1: ["--output", "elsewhere"]}, [2, 2], "which process 1 does not see"),
     ],
 )
@@ -215,7 +226,7 @@ def test_without_process_0_and_with_a_port_in_use_there_is_a_clear_line():
         return run.stderr.strip().splitlines()[-1]
 
     assert "No process 0 answers at localhost" in error(1, f"localhost:{free_port()}")
-    assert "No process 0 answers at nowhere.invalid:1234" in error(1, "nowhere.invalid:1234")
+    assert "No process 0 answers at nowhere.invalid, port 1234" in error(1, "nowhere.invalid:1234")
     with socket.create_server(("", 0)) as listener:
         port = listener.getsockname()[1]
         assert f"Port {port} cannot be used" in error(0, f"localhost:{port}")
