@@ -1,4 +1,4 @@
-"""What a training step takes on several processes: measured here, simulated, and foreseen on GPUs.
+"""Measures training steps of several processes, and simulates them here and on GPUs.
 
 Usage: python benchmarks/scaling.py [--processes 2 4] [--rounds 3] [--tokens 8192]
 

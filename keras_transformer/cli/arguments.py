@@ -208,8 +208,7 @@ def load_backend(trains: bool = False) -> bool:
 
     A training has its batches from TensorFlow on every backend.
     """
-    # Threads of torch wait in a busy loop otherwise: beside other programs a step takes 5 times as
-    # long.
+    # Otherwise, threads of torch that wait keep the cores busy, which slows down all programs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with _hidden_standard_error():
         import keras
@@ -222,15 +221,10 @@ def load_backend(trains: bool = False) -> bool:
                 from jax.experimental import multihost_utils
 
                 multihost_utils.sync_global_devices("connected")
-        if backend != "tensorflow" and not trains:
-            return False
-        import tensorflow as tf
-
-        if backend != "tensorflow":
-            return False
-
-        # Prints messages if there is no GPU.
-        return not tf.config.list_physical_devices("GPU")
+        if backend == "tensorflow" or trains:
+            import tensorflow as tf
+        # TensorFlow prints messages if there is no GPU.
+        return backend == "tensorflow" and not tf.config.list_physical_devices("GPU")
 
 
 @contextlib.contextmanager

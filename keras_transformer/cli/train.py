@@ -72,6 +72,8 @@ def run(arguments: argparse.Namespace) -> None:
         return
     train_settings.check_task(values)
     if arguments.plan:
+        if arguments.coordinator or values["model_parallel"] > 1:
+            raise UserError("--plan is for one process, without --model-parallel.")
         values = train_settings.choose_settings(values, task.open_known_corpus(values), say)
         for label, text in _plan(arguments.experiment, values, arguments.device_memory):
             sys.stdout.write(f"{label:<20}{text}\n")

@@ -85,8 +85,11 @@ class F1OnDev(ScoreOnDev):
         if self.group.num_processes == 1:
             self.parses = parse(words)
         else:  # They exchange text.
-            as_texts = lambda words: [tree and str(tree) for tree in parse(words)]  # noqa: E731
-            texts = self.group.share(as_texts, words)
+
+            def parse_to_texts(words):
+                return [tree and str(tree) for tree in parse(words)]
+
+            texts = self.group.share(parse_to_texts, words)
             self.parses = [text and Tree.parse(text) for text in texts]
         self.score = parseval(self.trees, self.parses)
         return self.score.strict_f1

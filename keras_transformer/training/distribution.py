@@ -65,8 +65,8 @@ def make_distribution(
 
     Args:
         num_devices: Number of devices of each process; None for one.
-        model_parallel: Number of devices that share each matrix, by `model_parallel_layout`; the
-            groups of so many devices share the batch.
+        model_parallel: Number of devices that share each matrix, by `model_parallel_layout`. Each
+            group of this many devices computes some rows of the batch.
 
     Returns:
         A `DataParallel` or `ModelParallel`; None for a single device.

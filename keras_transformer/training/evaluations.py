@@ -136,7 +136,6 @@ class Evaluations:
         """Scores the better of weights and average; returns whether the score is the best yet."""
         run, progress = self._run, self._run.progress
         current = [(variable, _value(variable)) for variable in self._model.variables]
-        restores = True
         try:
             row["averaged"] = self._load_average_if_better(loss, current)
             for name in run.scores:
@@ -149,13 +148,12 @@ class Evaluations:
             if is_best:
                 self._save_weights(run.checkpoints.best_path)
                 progress.best_score, progress.best_step = score, progress.step
-            return is_best
         except BaseException:
-            restores = run.group.num_processes == 1  # Others do not assign with this process.
-            raise
-        finally:
-            if restores:
+            if run.group.num_processes == 1:  # Others would not assign with this process.
                 _assign(current)
+            raise
+        _assign(current)
+        return is_best
 
     def _load_average_if_better(self, loss, current):
         """Loads the average of checkpoints if its loss is lower; returns their number, else 1."""

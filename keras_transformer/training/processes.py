@@ -287,7 +287,7 @@ def _join(coordinator, num_processes, process_id, timeout):
 
     host, port = _address(coordinator)
     if num_processes is None or process_id is None or not 0 <= process_id < num_processes:
-        rule = "A coordinator needs the number of processes, and that of this one, below it, from 0"
+        rule = "A coordinator needs the number of processes, and a process_id from 0 and below it"
         raise UserError(f"{rule}. Received: {num_processes=}, {process_id=}")
     if process_id == 0:
         with _listen(port) as listener, _listen(0) as free:
@@ -297,8 +297,8 @@ def _join(coordinator, num_processes, process_id, timeout):
         connections, welcome = _connect([host], port, num_processes, process_id, timeout)
         port = _start_relay(host, welcome["port"])
     group = ProcessGroup(process_id, num_processes, connections)
-    # The calls of JAX hold Python's lock while they wait for the others, so that the death of one
-    # would not be noticed: all of them come at the same time.
+    # JAX holds Python's lock while it waits for other processes, and no thread could notice that
+    # one of them has ended. So all processes begin this wait together, and it is short.
     group.gather(None)
     try:
         jax.distributed.initialize(
@@ -309,7 +309,7 @@ def _join(coordinator, num_processes, process_id, timeout):
             initialization_timeout=_CONNECT_SECONDS,
         )
         jax.devices()
-    except RuntimeError:
+    except RuntimeError:  # `_read` says why, if another process has ended.
         time.sleep(_SECONDS_TO_NOTICE)
         raise
     return group
@@ -321,8 +321,8 @@ def _start_relay(host, port) -> int:
     command = [sys.executable, "-I", str(Path(__file__).with_name("relay.py")), host, str(port)]
     pipe = subprocess.PIPE
     _relay = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
-    assert _relay.stdout is not None
-    return int(_relay.stdout.readline())
+    output: Any = _relay.stdout
+    return int(output.readline())
 
 
 def _find_cluster(timeout):

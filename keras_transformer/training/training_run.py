@@ -147,15 +147,17 @@ class TrainingData:
             f"{self.steps_per_epoch:,} steps an epoch, "
             f"{self.batches.padding_share(0)['target']:.1%} padding"
         )
-        self.valid_batches: dict[str, list] = {}
-        for name, corpus in valid_corpora.items():
-            valid = TokenBatches(
-                encode(corpus, recipe.max_length),  # not packed
-                recipe.tokens_per_batch,
-                shuffle=False,
-                max_shapes=_COMPILED_SHAPES if keras.backend.backend() == "jax" else 24,
-            )
-            self.valid_batches[name] = list(valid.batches(0))
+        self.valid_batches = {
+            name: _valid_batches(encode(corpus, recipe.max_length), recipe.tokens_per_batch)
+            for name, corpus in valid_corpora.items()
+        }
+
+
+def _valid_batches(encoded, tokens_per_batch):
+    """Returns the batches of a validation set, which are not packed."""
+    max_shapes = _COMPILED_SHAPES if keras.backend.backend() == "jax" else 24
+    batches = TokenBatches(encoded, tokens_per_batch, shuffle=False, max_shapes=max_shapes)
+    return list(batches.batches(0))
 
 
 def _checksum(named_batches):
@@ -216,10 +218,6 @@ class TrainingRun:
     report: Callable[[str], object]
     held_out: HeldOutPairs | None = None  # validation pairs, to be kept beside the model
 
-    def weight_files(self) -> list[Path]:
-        """Returns the weight files of the checkpoints, oldest first, as process 0 sees them."""
-        return [*map(Path, self.group.in_first(self.checkpoints.weight_files))]
-
     def __post_init__(self):
         settings, recipe = self.settings, self.recipe
         self.task = get_task(settings.task)
@@ -241,6 +239,10 @@ class TrainingRun:
             padding = self.data.batches.padding_share(0)
             folder = self.output / "tensorboard"
             self.board = TensorBoardLog(folder, self.data.tokens_per_step, padding)
+
+    def weight_files(self) -> list[Path]:
+        """Returns the weight files of the checkpoints, oldest first, as process 0 sees them."""
+        return [*map(Path, self.group.in_first(self.checkpoints.weight_files))]
 
 
 def start_run(output: Path, corpora, settings, tokenizers, report, strategy=None) -> TrainingRun:

@@ -190,7 +190,7 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(texts, tmp_path):
         (2, {1: ["--valid-tsv", "missing.tsv"]}, [1, 2], "File not found: 'missing.tsv'"),
         (3, {2: ["--process-id", "1"]}, [2, 2, 2], "Two processes were started with the number 1"),
         (2, {1: ["--processes", "3"]}, [2, 2], "Process 1 was started for 3 processes"),
-        (2, {1: ["--process-id", "2"]}, None, "that of this one, below it, from 0"),
+        (2, {1: ["--process-id", "2"]}, None, "from 0 and below it"),
         (2, {1: ["--output", "elsewhere"]}, [2, 2], "which process 1 does not see"),
     ],
 )
