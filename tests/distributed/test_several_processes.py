@@ -146,7 +146,7 @@ def steps_done(output):
 
 
 def test_killed_processes_change_nothing(texts, one_process, tmp_path):
-    options = "--max-steps 300 --evaluate-every 100 --checkpoint-every 2 --bleu-every 3".split()
+    options = "--max-steps 150 --evaluate-every 50 --checkpoint-every 2 --bleu-every 3".split()
     output, generator, kills = tmp_path / "model", random.Random(1), 0
     while kills < 10:
         number = generator.choice([1, 2, 4])
@@ -155,7 +155,7 @@ def test_killed_processes_change_nothing(texts, one_process, tmp_path):
         if generator.random() < 0.3:
             time.sleep(generator.uniform(2, 10))
         else:
-            until = steps_done(output) + generator.randrange(24)
+            until = steps_done(output) + generator.randrange(12)
             while steps_done(output) < until and victim.poll() is None:
                 time.sleep(0.02)
         assert victim.poll() is None  # otherwise allow more steps
@@ -167,8 +167,8 @@ def test_killed_processes_change_nothing(texts, one_process, tmp_path):
             line = f"Process {processes.index(victim)} of {number} has ended: it was killed"
             assert process is victim or (process.returncode and line in text), text
     finish(start(texts, output, 2, *options))
-    # Rounding of other numbers of processes grows with the steps; a lost step would be 1e-3.
-    check_equal(output, one_process(*options), step=300, tolerance=2e-4)
+    # After 300 steps, rounding alone would have grown to 1e-3, with kills and without.
+    check_equal(output, one_process(*options), step=150)
 
 
 def test_a_signal_to_one_process_stops_all_after_the_same_step(texts, tmp_path):
