@@ -7,11 +7,17 @@ Prints the seconds from the call to the end of the first step, and in the SECOND
 minute the target tokens a second, by the clock and for each second of a core.
 """
 
+# ruff: noqa: E402
+
 import json
 import re
 import sys
 import tempfile
 import time
+
+from keras_transformer.cli.arguments import TRAINING_STREAMS, load_backend_in_streams
+
+streams = load_backend_in_streams(None, TRAINING_STREAMS, trains=True)  # as the command line does
 
 import keras
 
@@ -27,11 +33,6 @@ options = {"preset": "tiny"}
 if kind == "3+3":
     layers = {"num_encoder_layers": 3, "num_decoder_layers": 3}
     options = {"preset": "small", "model": layers, "recipe": {"tokens_per_batch": 4_096}}
-streams = 2 if keras.backend.backend() == "tensorflow" else 1  # as the command line chooses
-if streams > 1:
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(1)
 settings = TrainingSettings(**options, max_steps=10**6, evaluate_every=10**6, streams=streams)
 lines = []
 
@@ -43,17 +44,21 @@ class Clock(keras.callbacks.Callback):
         self.begin, self.first, self.window = time.monotonic(), None, None
 
     def on_train_batch_end(self, batch, logs=None):
-        float(logs["loss"])  # JAX computes in the background.
-        now = time.monotonic()
-        if self.first is None:
-            self.first = now
-        if self.window is None and now > self.begin + WARM_UP:
-            self.window, self.steps = (now, time.process_time()), 0
-        elif self.window is not None:
+        since, limit = (self.begin, WARM_UP) if self.window is None else (self.window[0], seconds)
+        if self.window is not None:
             self.steps += 1
-            if now > self.window[0] + seconds:
-                self.end = now, time.process_time()
-                raise KeyboardInterrupt
+        is_over = time.monotonic() > since + limit
+        if self.first is not None and not is_over:
+            return
+        float(logs["loss"])  # JAX computes in the background: this waits for all steps.
+        now = time.monotonic(), time.process_time()
+        if self.first is None:
+            self.first = now[0]
+        elif self.window is None:
+            self.window, self.steps = now, 0
+        else:
+            self.end = now
+            raise KeyboardInterrupt
 
 
 clock, start = Clock(), time.monotonic()

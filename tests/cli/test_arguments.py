@@ -3,6 +3,8 @@
 import argparse
 import dataclasses
 import os
+import subprocess
+import sys
 
 import keras
 import pytest
@@ -93,3 +95,26 @@ def test_gpus_and_other_backends_have_one_stream(threads, monkeypatch, name, ans
     monkeypatch.setattr(name, lambda *_: answer)
     assert [load_backend_in_streams(asked) for asked in (None, 2)] == [1, 2]
     assert threads == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="an option of glibc")
+def test_a_training_keeps_freed_memory():
+    """Memory that was freed comes back without a fault for each of its pages."""
+    program = """
+import resource
+from keras_transformer.cli.arguments import _keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    bytearray(2**26)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+by_default = faults(), faults()
+_keep_freed_memory()
+faults()
+print(min(by_default), faults())
+"""
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    by_default, kept = map(int, output.split())
+    assert kept < by_default / 4
