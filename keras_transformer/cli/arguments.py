@@ -216,7 +216,7 @@ def load_backend(trains: bool = False) -> bool:
         import keras
 
         backend = keras.backend.backend()
-        if backend != "tensorflow" and trains:
+        if backend != "tensorflow":
             _keep_freed_memory()
         if backend == "jax" and trains:
             import jax

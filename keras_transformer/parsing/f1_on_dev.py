@@ -1,6 +1,5 @@
 """`F1OnDev`: a callback that scores the parses of the validation set."""
 
-import functools
 import random
 from collections.abc import Sequence
 
@@ -80,17 +79,14 @@ class F1OnDev(ScoreOnDev):
             search = self._search or GreedySearch()
             self.parser = Parser(model, *self._tokenizers, self._linearization, search=search)
             self.translator = Translator(model, *self._tokenizers, search=search)
-        parse = functools.partial(self.parser.parse, num_streams=self.num_streams)
-        words = [tree.words() for tree in self.trees]
-        if self.group.num_processes == 1:
-            self.parses = parse(words)
-        else:  # They exchange text.
+        parser = self.parser
 
-            def parse_to_texts(words):
-                return [tree and str(tree) for tree in parse(words)]
+        def parse_to_texts(words):  # Processes exchange text.
+            trees = parser.parse(words, num_streams=self.num_streams)
+            return [tree and str(tree) for tree in trees]
 
-            texts = self.group.share(parse_to_texts, words)
-            self.parses = [text and Tree.parse(text) for text in texts]
+        texts = self.group.share(parse_to_texts, [tree.words() for tree in self.trees])
+        self.parses = [text and Tree.parse(text) for text in texts]
         self.score = parseval(self.trees, self.parses)
         return self.score.strict_f1
 

@@ -222,7 +222,8 @@ def joined_processes(
     """Joins this process with those of other machines into one training, inside a `with` block.
 
     `train` inside the block trains one model in all of them. Each process must call it with the
-    same arguments and text. Needs Keras on JAX, and must come before any computation.
+    same arguments and text. Needs Keras on JAX, must come before any computation, and a process can
+    join once.
 
     Args:
         coordinator: `"HOST:PORT"` of process 0, or `"auto"` on a cluster that JAX knows, such as
@@ -230,8 +231,6 @@ def joined_processes(
         num_processes: Number of processes; None with `"auto"`.
         process_id: Number of this one, from 0; None with `"auto"`.
         timeout: Seconds until all processes have to be there.
-
-    A process can join once.
 
     Yields:
         The `ProcessGroup`.

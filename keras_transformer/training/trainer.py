@@ -153,7 +153,7 @@ def train(
             get_task(settings.task).check(corpus, settings)
     group, strategy = process_group(), _strategy(settings)
     if not group.is_first:
-        report, progress = _say_nothing, None
+        report, progress = lambda line: None, None
     scope = strategy if keras.backend.backend() == "jax" else None
     with _shared_lock(output, group), StopSignals(report) as signals, strategy_scope(scope):
         run = start_run(output, (*corpora, also_valid), settings, tokenizers, report, strategy)
@@ -185,10 +185,6 @@ def _strategy(settings):
         rule = "`model_parallel` needs the JAX backend"
         raise UserError(f"{rule}. Received: model_parallel={parallel}, {backend=}")
     return mirrored_strategy(gpus) if gpus > 1 else None
-
-
-def _say_nothing(line: str) -> None:
-    pass
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import logging
 import math
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -281,12 +282,14 @@ def start_run(output: Path, corpora, settings, tokenizers, report, strategy=None
     sizes = tokenizers.sizes if start is None else start.vocab_sizes
     config = make_config(settings, recipe, *sizes)
     data = TrainingData(train_corpus, valid_corpora, tokenizers, settings, recipe, report)
+    backend = keras.backend.backend()
     data.fingerprint |= {"config": config.to_dict(), "train_recipe": recipe.to_dict()}
     settings = dataclasses.replace(settings, packed_width=data.packed_width)
     group.check_equal(
         {
             "keras_transformer": __version__,
             "keras": keras.__version__,
+            backend: sys.modules[backend].__version__,
             "resumes": resumes,
             **settings.to_dict(),
             "data": data.fingerprint,

@@ -42,12 +42,12 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def start(texts, output, number, *options, environments=None, several=None):
+def start(texts, output, number, *options, environments=None, several=None, model=OPTIONS):
     """Starts `number` processes; `several(id)` are further options of one."""
     address, processes = f"localhost:{free_port()}", []
     for process in range(number):
         command = [sys.executable, "-m", "keras_transformer.cli", "train", "--output", str(output)]
-        command += [*texts, *OPTIONS, *map(str, options)]
+        command += [*texts, *model, *map(str, options)]
         if number > 1 and environments is None:
             command += ["--coordinator", address, "--processes", str(number)]
             command += ["--process-id", str(process)]
@@ -119,6 +119,45 @@ def test_losses_weights_and_scores_are_those_of_one_process(number, texts, one_p
     check_equal(tmp_path / "model", one_process(*ALL), step=50)
     assert f"on {number} CPUs" in first and "Final weights:" in first
     assert not any(text.strip() for text in others)
+
+
+def test_an_adaptation_ends_after_the_same_validation(texts, one_process, tmp_path):
+    """With the row of step 0, a second validation set, and an end without a better score."""
+    text = Path(texts[1]).read_text("utf-8").splitlines()[:30]
+    for name, column in (("source", 0), ("target", 1)):
+        lines = [line.split("\t")[column] + "\n" for line in text]
+        (tmp_path / name).write_text("".join(lines), "utf-8")
+    options = ["--start-from", one_process(*ALL), "--tokens-per-batch", 1024, "--epsilon", 0.001]
+    options += ["--also-valid", f"old={tmp_path / 'source'},{tmp_path / 'target'}"]
+    options += "--max-steps 30 --evaluate-every 3 --patience 2 --peak-learning-rate 1e-12".split()
+    for number in (1, 2):
+        finish(start(texts, tmp_path / f"model-{number}", number, *options, model=[]))
+    rows = history(tmp_path / "model-2")
+    assert rows[0]["step"] == 0 and rows[-1]["step"] < 30 and "old_bleu" in rows[-1]
+    check_equal(tmp_path / "model-2", tmp_path / "model-1", step=int(rows[-1]["step"]))
+
+
+def test_a_parser_is_that_of_one_process(texts, tmp_path):
+    generator, words = random.Random(1), ("dog", "house", "tree", "park")
+    nouns = [
+        "".join(f"(NN {generator.choice(words)})" for _ in range(n % 4 + 1)) for n in range(90)
+    ]
+    trees = [f"(TOP (S (NP (DT the) {noun}) (VP (VBZ runs))))\n" for noun in nouns]
+    options = ["--task", "parsing", "--max-steps", 20, "--evaluate-every", 10]
+    for option, lines in (("--trees", trees[:80]), ("--valid-trees", trees[80:])):
+        (tmp_path / option).write_text("".join(lines))
+        options += [option, tmp_path / option]
+    for number in (1, 2):
+        finish(start([], tmp_path / f"model-{number}", number, *options))
+    assert "valid_f1" in history(tmp_path / "model-2")[-1]
+    check_equal(tmp_path / "model-2", tmp_path / "model-1", step=20)
+
+
+def test_time_ends_all_processes_after_the_same_step(texts, tmp_path):
+    options = ["--max-steps", 100_000, "--max-minutes", 0.1, "--evaluate-every", 1000]
+    first, second = finish(start(texts, tmp_path / "model", 2, *options))
+    assert "Final weights:" in first and not second.strip()
+    assert 0 < steps_done(tmp_path / "model") < 100_000
 
 
 def test_a_cluster_that_jax_knows_needs_no_addresses(texts, one_process, tmp_path):
