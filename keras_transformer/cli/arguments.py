@@ -232,11 +232,10 @@ def load_backend(trains: bool = False) -> bool:
 
 
 def _keep_freed_memory():
-    """Lets the C library keep the memory of one step for the next.
+    """Lets the C library keep freed memory, which it returns to the system by default.
 
-    JAX allocates its buffers anew in every step. By default they come from the system each time,
-    one page after the other, which takes a third of the time on a CPU. This has an effect only
-    before JAX starts its threads.
+    JAX frees its buffers after each step, and getting the memory back takes time on a CPU. This
+    has an effect only before JAX starts its threads.
     """
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):  # glibc
         for option, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1)):

@@ -45,7 +45,7 @@ def dropout(inputs: Tensor, rate: float, seed_generator: keras.random.SeedGenera
         keep = _random_words(inputs.shape, seed_generator.next()) >= np.uint32(rate * 2**32)
         return ops.where(keep, inputs / (1 - rate), 0)
     if _IS_TORCH and inputs.device.type == "cpu":
-        # An odd constant keeps the masks of neighboring seeds apart; a generator reads 32 bits.
+        # An odd constant keeps the masks of neighboring seeds apart; the generator uses 32 bits.
         seed, counter = seed_generator.next().tolist()
         generator = torch.Generator().manual_seed((seed * 1_640_531_527 + counter) % 2**32)
         words = torch.empty(-(-inputs.numel() // 4), dtype=torch.int64)

@@ -9,6 +9,7 @@ import sys
 import keras
 import pytest
 
+from keras_transformer.cli import arguments
 from keras_transformer.cli.arguments import choose_search, load_backend_in_streams
 from keras_transformer.decoding import (
     BeamSearch,
@@ -98,7 +99,7 @@ def test_gpus_and_other_backends_have_one_stream(threads, monkeypatch, name, ans
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="an option of glibc")
-def test_a_training_keeps_freed_memory():
+def test_the_c_library_keeps_freed_memory():
     """Memory that was freed comes back without a fault for each of its pages."""
     program = """
 import resource
@@ -118,3 +119,12 @@ print(min(by_default), faults())
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     by_default, kept = map(int, output.split())
     assert kept < by_default / 4
+
+
+@pytest.mark.parametrize("backend, keeps", [("tensorflow", False), ("jax", True), ("torch", True)])
+def test_memory_is_kept_where_each_step_allocates_it(backend, keeps, monkeypatch):
+    calls = []
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    monkeypatch.setattr(arguments, "_keep_freed_memory", lambda: calls.append(backend))
+    arguments.load_backend()
+    assert calls == [backend] * keeps
