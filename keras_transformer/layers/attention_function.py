@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers import checks
+from keras_transformer.layers import checks, kernels
 from keras_transformer.layers.attention_position import DistanceVectors
 from keras_transformer.layers.dropout_and_normalization import Dropout
 from keras_transformer.layers.flash_attention import (
@@ -108,7 +108,7 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
             scores = scores + ops.where(mask, 0.0, ops.cast(MASKED_SCORE, scores.dtype))
             has_keys = ops.any(mask, axis=-1, keepdims=True)
         # Keras warns of a softmax over one key, which the first step of decoding has.
-        weights = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
+        weights = ops.ones_like(scores) if scores.shape[-1] == 1 else kernels.softmax(scores)
         weights = ops.cast(weights, self.compute_dtype)
         if has_keys is not None and return_attention_scores:
             weights = ops.multiply(weights, ops.cast(has_keys, weights.dtype))

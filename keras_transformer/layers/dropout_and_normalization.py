@@ -1,4 +1,4 @@
-"""Dropout and layer normalization: those of Keras with other kernels on TensorFlow."""
+"""Dropout and layer normalization: those of Keras with other kernels on some backends."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ class Dropout(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class LayerNormalization(keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization` with a faster gradient on TensorFlow.
+    """`keras.layers.LayerNormalization` with a faster gradient on TensorFlow, and JAX on a CPU.
 
     It is faster if the last axis is normalized with both `gamma` and `beta`, and `training` is
     True. Weights and results are those of Keras.

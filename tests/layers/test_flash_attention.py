@@ -11,6 +11,7 @@ from keras_transformer.layers import (
     EncoderBlock,
     MultiHeadAttention,
     RelativePosition,
+    ScaledDotProductAttention,
     attention_function,
 )
 from keras_transformer.layers.attention_function import choose_kernel
@@ -63,6 +64,11 @@ def expected(query, key, value, mask, upstream):
     return found
 
 
+def attend_to_all_scores(query, key, value, mask, is_causal):
+    layer = ScaledDotProductAttention(scale=1.0, flash_attention=False)
+    return layer(query, key, value, attention_mask=mask, use_causal_mask=is_causal)
+
+
 MASKS = {
     "none": lambda queries, keys: None,
     "padding": lambda queries, keys: np.arange(keys) < np.array([[[keys - 2]], [[0]]]),
@@ -82,6 +88,8 @@ MASKS = {
     (attend_by_kernel, None, 10, 10, True, "none"),
     (attend_by_kernel, None, 10, 10, True, "padding"),
     (attend_by_kernel, None, 7, 19, False, "of each query"),
+    (attend_to_all_scores, None, 7, 19, False, "padding"),
+    (attend_to_all_scores, None, 13, 13, True, "of each query"),
 ])  # fmt: skip
 def test_it_is_the_attention_of_the_oracle(attend, size, queries, keys, is_causal, kind):
     width = 6 if attend is attend_by_blocks else 4  # The kernel of JAX needs equal widths.
