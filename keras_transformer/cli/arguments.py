@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import ctypes
 import dataclasses
+import mmap
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ CONSTRAINT_OPTIONS = ("--min-length", "--no-repeat-ngram", "--repetition-penalty
 CONSTRAINT_OPTIONS += ("--suppress-unknown",)
 SEARCH_OPTIONS = ("--beam-size", "--length-penalty", "--patience")
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # options of glibc's `mallopt`
+_MAX_LARGE_PAGES = 2**33  # bytes
 _LONG_LINES = {
     "split": "split translates it in parts, of whole sentences where possible, and joins the "
     "answers; it also splits lines of more sentences than the model was trained on",
@@ -232,14 +234,25 @@ def load_backend(trains: bool = False) -> bool:
 
 
 def _keep_freed_memory():
-    """Lets the C library keep freed memory, which it returns to the system by default.
+    """Lets the C library keep freed memory, in large pages as far as the system has them.
 
-    JAX frees its buffers after each step, and getting the memory back takes time on a CPU. This
-    has an effect only before JAX starts its threads.
+    By default it returns freed memory to the system. A training step frees its tensors, and getting
+    their memory back, in small pages, takes time on a CPU. This has an effect only before the
+    backend starts its threads.
     """
-    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):  # glibc
-        for option, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1)):
-            library.mallopt(option, value)
+    if sys.platform != "linux" or not hasattr(library := ctypes.CDLL(None), "mallopt"):  # no glibc
+        return
+    for option, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1)):
+        library.mallopt(option, value)
+    # The heap grows by memory that is used later, and that takes no room until then.
+    size = min(_MAX_LARGE_PAGES, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    library.free.argtypes = [ctypes.c_void_p]
+    if address := library.malloc(size):
+        start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+        library.madvise(start, address + size - start, mmap.MADV_HUGEPAGE)
+        library.free(address)
 
 
 @contextlib.contextmanager

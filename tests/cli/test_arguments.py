@@ -5,6 +5,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import pytest
@@ -100,9 +101,9 @@ def test_gpus_and_other_backends_have_one_stream(threads, monkeypatch, name, ans
 
 @pytest.mark.skipif(sys.platform != "linux", reason="an option of glibc")
 def test_the_c_library_keeps_freed_memory():
-    """Memory that was freed comes back without a fault for each of its pages."""
+    """Memory that was freed comes back without a fault for each of its pages, and in large ones."""
     program = """
-import resource
+import re, resource
 from keras_transformer.cli.arguments import _keep_freed_memory
 
 def faults():
@@ -113,12 +114,19 @@ def faults():
 by_default = faults(), faults()
 _keep_freed_memory()
 faults()
-print(min(by_default), faults())
+again = faults()
+block = bytearray(2**26)
+with open("/proc/self/smaps") as file:
+    large = sum(map(int, re.findall("AnonHugePages: *([0-9]+)", file.read())))
+print(min(by_default), again, large)
 """
     command = [sys.executable, "-c", program]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    by_default, kept = map(int, output.split())
+    by_default, kept, large = map(int, output.split())
     assert kept < by_default / 4
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if setting.exists() and "[never]" not in setting.read_text():
+        assert large
 
 
 @pytest.mark.parametrize("backend, keeps", [("tensorflow", False), ("jax", True), ("torch", True)])
