@@ -36,7 +36,7 @@ CONSTRAINT_OPTIONS = ("--min-length", "--no-repeat-ngram", "--repetition-penalty
 CONSTRAINT_OPTIONS += ("--suppress-unknown",)
 SEARCH_OPTIONS = ("--beam-size", "--length-penalty", "--patience")
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # options of glibc's `mallopt`
-_MAX_LARGE_PAGES = 2**33  # bytes
+_MAX_HEAP_GROWTH = 2**33  # bytes of address space
 _LONG_LINES = {
     "split": "split translates it in parts, of whole sentences where possible, and joins the "
     "answers; it also splits lines of more sentences than the model was trained on",
@@ -234,7 +234,7 @@ def load_backend(trains: bool = False) -> bool:
 
 
 def _keep_freed_memory():
-    """Lets the C library keep freed memory, in large pages as far as the system has them.
+    """Lets the C library keep freed memory, in large pages if the system offers them.
 
     By default it returns freed memory to the system. A training step frees its tensors, and getting
     their memory back, in small pages, takes time on a CPU. This has an effect only before the
@@ -244,8 +244,8 @@ def _keep_freed_memory():
         return
     for option, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1)):
         library.mallopt(option, value)
-    # The heap grows by memory that is used later, and that takes no room until then.
-    size = min(_MAX_LARGE_PAGES, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
+    # Grows the heap at once, to ask for large pages. They take no room before they are used.
+    size = min(_MAX_HEAP_GROWTH, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
     library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     library.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     library.free.argtypes = [ctypes.c_void_p]

@@ -108,7 +108,8 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
             scores = scores + ops.where(mask, 0.0, ops.cast(MASKED_SCORE, scores.dtype))
             has_keys = ops.any(mask, axis=-1, keepdims=True)
         # Keras warns of a softmax over one key, which the first step of decoding has.
-        weights = ops.ones_like(scores) if scores.shape[-1] == 1 else kernels.softmax(scores)
+        has_one_key = scores.shape[-1] == 1
+        weights = ops.ones_like(scores) if has_one_key else kernels.softmax(scores, training)
         weights = ops.cast(weights, self.compute_dtype)
         if has_keys is not None and return_attention_scores:
             weights = ops.multiply(weights, ops.cast(has_keys, weights.dtype))

@@ -66,7 +66,8 @@ def expected(query, key, value, mask, upstream):
 
 def attend_to_all_scores(query, key, value, mask, is_causal):
     layer = ScaledDotProductAttention(scale=1.0, flash_attention=False)
-    return layer(query, key, value, attention_mask=mask, use_causal_mask=is_causal)
+    options = {"use_causal_mask": is_causal, "training": True}
+    return layer(query, key, value, attention_mask=mask, **options)
 
 
 MASKS = {
@@ -181,3 +182,15 @@ def test_what_it_cannot_do_is_named():
     layer = MultiHeadAttention(2, 4, flash_attention=True, position=RelativePosition())
     with pytest.raises(ValueError, match="not supported with relative positions"):
         layer(states, states)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="only JAX has a forward mode")
+def test_outputs_have_forward_derivatives():
+    import jax
+
+    layer = MultiHeadAttention(2, 4)
+    inputs, tangent = (RNG.normal(size=(2, 5, 8)).astype("float32") for _ in range(2))
+    layer.build(inputs.shape, inputs.shape)
+    _, found = jax.jvp(lambda states: layer(states, states), (inputs,), (tangent,))
+    near, far = (layer(inputs + s * tangent, inputs + s * tangent) for s in (-1e-2, 1e-2))
+    np.testing.assert_allclose(found, (far - near) / 2e-2, atol=1e-2)
