@@ -17,20 +17,33 @@ _PAIRS_PER_STREAM = 8192
 _PAIRS_AT_ONCE = 8192
 
 
+def balanced_widths(encoded: EncodedCorpus, width: int) -> tuple[int, int]:
+    """Returns the widths of source and target in rows that leave little padding on either side.
+
+    The side with more tokens has `width`, and the other a width of the same share of it: an even
+    number, which some attention kernels need.
+    """
+    lengths = np.stack([encoded.source_lengths, encoded.target_lengths])
+    totals = lengths.sum(axis=1)
+    shares = np.ceil(width * totals / totals.max() / 2) * 2
+    widths = np.minimum(np.maximum(shares, lengths.max(axis=1)), width)
+    return int(widths[0]), int(widths[1])
+
+
 def pack_corpus(
-    encoded: EncodedCorpus, width: int, seed: int, drawn: np.ndarray | None = None
+    encoded: EncodedCorpus, widths: tuple[int, int], seed: int, drawn: np.ndarray | None = None
 ) -> EncodedCorpus:
     """Returns a corpus of rows. EOS ends every source, and every target but the last of a row.
 
-    A row has at most `width` source tokens and at most `width` labels, EOS counted. It has pairs of
-    the indices `drawn`; None for all.
+    A row has at most `widths` source tokens and labels, EOS counted. It has pairs of the indices
+    `drawn`; None for all.
     """
-    _check_packable(encoded, width)
+    _check_packable(encoded, max(widths))
     drawn = np.arange(len(encoded)) if drawn is None else drawn
     # A corpus may be sorted, by length or by origin.
     pairs = drawn[arrange_pairs(np.zeros(len(drawn), np.int64), seed, 0)]
     lengths = np.stack([encoded.source_lengths[pairs], encoded.target_lengths[pairs]])
-    rows = _choose_rows(lengths.astype(np.int32), width)
+    rows = _choose_rows(lengths.astype(np.int32), widths)
     order = np.argsort(rows, kind="stable")
     pairs, rows = pairs[order], rows[order]
     ends_row = np.append(rows[1:] != rows[:-1], True)
@@ -58,7 +71,7 @@ def _check_packable(encoded, width):
         raise ValueError(f"{rule}. Received: {received}")
 
 
-def _choose_rows(lengths, width):
+def _choose_rows(lengths, widths):
     """Returns the index of the row of each pair, for lengths int32 `[2, pairs]`.
 
     Each stream of pairs fills one row after the other. A row gets the waiting pair after which the
@@ -69,23 +82,25 @@ def _choose_rows(lengths, width):
     per_stream = -(-num_pairs // num_streams)
     streams = np.arange(num_streams)
     # A pair that fits nowhere stands for the missing pairs after the end of a stream.
-    lengths = np.append(lengths, np.full((2, 1), width + 1, np.int32), axis=1)
+    most = max(widths) + 1
+    lengths = np.append(lengths, np.full((2, 1), most, np.int32), axis=1)
     current = streams * per_stream
     ends = np.minimum(current + per_stream, num_pairs)
     following = current + _WAITING
     waiting = current[:, None] + np.arange(_WAITING)  # [streams, waiting]
     waiting = np.where(waiting < ends[:, None], waiting, num_pairs)
     waiting_lengths = lengths[:, waiting]  # [2, streams, waiting]
-    room = np.full((2, num_streams), width, np.int32)
+    full = np.array(widths, np.int32)[:, None]
+    room = np.repeat(full, num_streams, axis=1)
     rows = np.empty(num_pairs, np.int64)
     num_missing = num_pairs
     while num_missing:
         left = room[:, :, None] - waiting_lengths
-        badness = np.where(np.minimum(*left) >= 0, np.maximum(*left), width + 1)
+        badness = np.where(np.minimum(*left) >= 0, np.maximum(*left), most)
         chosen = badness.argmin(axis=1)
-        fits = badness[streams, chosen] <= width
+        fits = badness[streams, chosen] < most
         current[~fits] += 1
-        room[:, ~fits] = width
+        room[:, ~fits] = full
         filled, chosen = streams[fits], chosen[fits]
         rows[waiting[filled, chosen]] = current[filled]
         room[:, filled] -= waiting_lengths[:, filled, chosen]

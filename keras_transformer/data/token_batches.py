@@ -12,7 +12,7 @@ import numpy as np
 from keras_transformer.data import batch_plan
 from keras_transformer.data.batch_plan import BatchPlan, BatchShape, BatchSize
 from keras_transformer.data.encoded_corpus import EncodedCorpus, shared_tensor
-from keras_transformer.data.packing import pack_corpus
+from keras_transformer.data.packing import balanced_widths, pack_corpus
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 # Number of prefetched batches, which are small: no step waits while the next epoch is encoded.
@@ -64,7 +64,7 @@ class TokenBatches:
         max_shapes: approximate maximum number of shapes (each is traced or compiled once).
         batch_shapes: shapes of another `TokenBatches`, to use instead of choosing them.
         packed_width: width of a row that holds several pairs, chosen by corpus and seed; `None`:
-            one pair per row.
+            one pair per row. The side with fewer tokens is narrower if `encoded` is a corpus.
 
     Raises:
         ValueError: if an argument is out of range, there is no pair, a pair is longer than
@@ -115,9 +115,12 @@ class TokenBatches:
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
         self._encode_epoch: Any = encoded  # a function, unless `_fixed` is the corpus
         self._mixture = self._fixed = None
+        self._widths = (0, 0) if packed_width is None else (int(packed_width),) * 2
         if isinstance(encoded, EncodedCorpus):
             self._encode_epoch = lambda epoch: encoded
             self._mixture = encoded.mixture if shuffle else None
+            if packed_width is not None and len(encoded):
+                self._widths = balanced_widths(encoded, int(packed_width))
             if self._mixture is None or packed_width is None:
                 self._fixed = self._encoded(0)
         # Whether all epochs have the same plan.
@@ -133,8 +136,7 @@ class TokenBatches:
                 lengths = first.source_lengths, first.target_lengths
                 batch_shapes = batch_plan.choose_shapes(*lengths, self._size, max_shapes)
             else:
-                widths = int(packed_width), int(packed_width)
-                batch_shapes = [BatchShape(self._size.rows(*widths), *widths)]
+                batch_shapes = [BatchShape(self._size.rows(*self._widths), *self._widths)]
         self.batch_shapes = tuple(batch_shapes)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
@@ -287,7 +289,7 @@ class TokenBatches:
         encoded = self._encode_epoch(epoch)
         if self.packed_width is None or not len(encoded):
             return encoded
-        return pack_corpus(encoded, self.packed_width, self.seed, self._draw(epoch))
+        return pack_corpus(encoded, self._widths, self.seed, self._draw(epoch))
 
     def _draw(self, epoch: int) -> np.ndarray | None:
         """Returns the indices of the pairs of an epoch; None if it has every pair once."""

@@ -19,8 +19,10 @@ from keras_transformer.layers.tensors import Tensor, at_least_float32, causal_ma
 
 # Attention by blocks is the default from this length on.
 _LONG = 4096
-# JAX's kernel is the default from this length on. Shorter inputs would not fill its blocks.
+# The kernels of JAX, and of torch in training on a CPU, are the default from these lengths on.
+# Shorter inputs would not fill their blocks.
 _LONG_FOR_JAX = 64
+_LONG_FOR_TORCH = 128
 
 
 class AttentionFunction(keras.layers.Layer, abc.ABC):
@@ -220,9 +222,10 @@ class ScaledDotProductAttention(AttentionFunction):
         is_plain = distances is None and not return_attention_scores and not self.dropout
         # The parts of a cache, and the blocks of a window, are too short to gain anything.
         is_whole = not isinstance(key, tuple) and len(query.shape) == 4
-        attend = choose_kernel(self.flash_attention, *inputs) if is_plain and is_whole else None
-        if attend is not None:
-            return attend(*inputs, use_causal_mask)
+        if is_plain and is_whole:
+            attend = choose_kernel(self.flash_attention, training, *inputs)
+            if attend is not None:
+                return attend(*inputs, use_causal_mask)
         return super().call(*inputs, use_causal_mask, distances, return_attention_scores, training)
 
     def score(self, query: Tensor, key: Tensor) -> Tensor:
@@ -230,7 +233,12 @@ class ScaledDotProductAttention(AttentionFunction):
 
 
 def choose_kernel(
-    flash_attention: bool | None, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    flash_attention: bool | None,
+    training: bool | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
 ) -> Callable | None:
     """Returns `attend_by_kernel` or `attend_by_blocks`, or None to compute all scores."""
     if flash_attention is None:
@@ -243,14 +251,15 @@ def choose_kernel(
     is_long = is_known and lengths[0] * lengths[1] >= _LONG**2
     # A kernel needs the full mask, `[queries, keys]`, which is too large for long inputs.
     if _has_kernel(key, value) and (mask is None or not is_long):
-        if flash_attention or _is_kernel_faster(lengths, is_known):
+        if flash_attention or _is_kernel_faster(query, lengths, is_known, training):
             return attend_by_kernel
     return attend_by_blocks if flash_attention or is_long else None
 
 
-def _is_kernel_faster(lengths, is_known):
-    if keras.backend.backend() != "jax":
-        return True
+def _is_kernel_faster(query, lengths, is_known, training):
+    if keras.backend.backend() == "torch":
+        trains_on_cpu = training and query.device.type == "cpu"
+        return not trains_on_cpu or lengths[0] * lengths[1] >= _LONG_FOR_TORCH**2
     # JAX's kernel has no gradient for odd lengths with a mask.
     is_even = is_known and lengths[0] % 2 == lengths[1] % 2 == 0
     return is_even and lengths[0] * lengths[1] >= _LONG_FOR_JAX**2

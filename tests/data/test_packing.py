@@ -71,6 +71,26 @@ def test_rows_hold_what_fits_and_no_more(lengths, num_rows):
     assert len(found) == num_rows
 
 
+def test_a_side_with_fewer_tokens_is_narrower():
+    encoded, pairs = make_corpus([8] * 40, [3] * 40)
+    batches = TokenBatches(encoded, 320, packed_width=32)
+    assert batches.shapes() == {BatchShape(8, 32, 12): 2}  # 10 rows of four pairs
+    assert batches.padding_share() == {"source": 0.375, "target": 0.375}  # the last six rows
+    rows = [row for batch in batches.batches(0) for row in read_rows(batch)]
+    assert count(pair for row in rows for pair in row) == count(pairs)
+
+
+@pytest.mark.parametrize(("longest", "by_epoch", "width"), [
+    (3, False, 12),
+    (20, False, 20),  # holds the longest target
+    (3, True, 32),  # another epoch may have longer targets
+])  # fmt: skip
+def test_the_narrow_side_holds_every_sentence(longest, by_epoch, width):
+    encoded, _ = make_corpus([8] * 40, [3] * 39 + [longest])
+    batches = TokenBatches((lambda epoch: encoded) if by_epoch else encoded, 320, packed_width=32)
+    assert batches.batch_shapes == (BatchShape(8, 32, width),)
+
+
 def test_the_seed_chooses_the_rows_and_the_epoch_their_order_and_batches():
     encoded, _ = make_corpus(*sentences(600, longest=40))
 

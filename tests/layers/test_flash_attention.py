@@ -129,7 +129,20 @@ def test_jax_uses_its_kernel_where_it_is_faster(monkeypatch, setting, queries, k
     monkeypatch.setattr(attention_function, "_has_kernel", lambda key, value: True)
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     query, key = (SimpleNamespace(shape=(2, 8, length, 64)) for length in (queries, keys))
-    found = choose_kernel(setting, query, key, key, np.ones((2, 1, 1), bool))
+    found = choose_kernel(setting, None, query, key, key, np.ones((2, 1, 1), bool))
+    assert found is (attend_by_kernel if kernel else None)
+
+
+@pytest.mark.parametrize("setting, training, device, length, kernel", [
+    (None, True, "cpu", 127, False), (None, True, "cpu", 128, True), (None, False, "cpu", 9, True),
+    (None, True, "cuda", 9, True), (True, True, "cpu", 9, True),
+])  # fmt: skip
+def test_torch_trains_with_its_kernel_where_it_is_faster(
+    monkeypatch, setting, training, device, length, kernel
+):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    query = SimpleNamespace(shape=(2, 8, length, 64), device=SimpleNamespace(type=device))
+    found = choose_kernel(setting, training, query, query, query, None)
     assert found is (attend_by_kernel if kernel else None)
 
 
@@ -145,7 +158,7 @@ def test_the_setting_decides(setting, query, is_allowed, blocks):
     try:
         if not is_allowed:
             keras.config.disable_flash_attention()
-        found = choose_kernel(setting, query, query, query, mask)
+        found = choose_kernel(setting, None, query, query, query, mask)
     finally:
         keras.config.enable_flash_attention()
     if keras.backend.backend() == "torch" and (setting or setting is None and is_allowed):
