@@ -165,9 +165,9 @@ class ScaledDotProductAttention(AttentionFunction):
         flash_attention: Whether to avoid the matrix of all scores. True uses the fused kernel of
             torch, or of JAX on a GPU; elsewhere, and for long inputs with a mask, it uses blocks,
             in memory that grows linearly with the length. None follows `keras.config`; by default
-            it acts like True, but uses blocks only for known lengths from 4,096 on, and JAX's
-            kernel for known even lengths from 64 on. Dropout and
-            `distances` need all scores, and True refuses them.
+            it acts like True, but uses blocks only for known lengths from 4,096 on, JAX's kernel
+            only for known even lengths from 64 on, and torch's, in training on a CPU, only for
+            lengths from 128 on. Dropout and `distances` need all scores, and True refuses them.
 
     Example:
 
