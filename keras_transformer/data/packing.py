@@ -20,14 +20,14 @@ _PAIRS_AT_ONCE = 8192
 def balanced_widths(encoded: EncodedCorpus, width: int) -> tuple[int, int]:
     """Returns the widths of source and target in rows that leave little padding on either side.
 
-    The side with more tokens has `width`, and the other a width of the same share of it: an even
-    number, which some attention kernels need.
+    The side with more tokens has `width`. The other is narrower in proportion to its tokens, but
+    holds its longest sentence. Its width is even, because some attention kernels need that.
     """
     lengths = np.stack([encoded.source_lengths, encoded.target_lengths])
     totals = lengths.sum(axis=1)
-    shares = np.ceil(width * totals / totals.max() / 2) * 2
-    widths = np.minimum(np.maximum(shares, lengths.max(axis=1)), width)
-    return int(widths[0]), int(widths[1])
+    widths = np.maximum(width * totals / totals.max(), lengths.max(axis=1))
+    source_width, target_width = np.minimum(np.ceil(widths / 2) * 2, width).astype(int).tolist()
+    return source_width, target_width
 
 
 def pack_corpus(
@@ -35,8 +35,8 @@ def pack_corpus(
 ) -> EncodedCorpus:
     """Returns a corpus of rows. EOS ends every source, and every target but the last of a row.
 
-    A row has at most `widths` source tokens and labels, EOS counted. It has pairs of the indices
-    `drawn`; None for all.
+    `widths` are the maximum numbers of source tokens and of labels in a row, EOS counted. `drawn`
+    has the indices of the pairs to pack; None for all.
     """
     _check_packable(encoded, max(widths))
     drawn = np.arange(len(encoded)) if drawn is None else drawn

@@ -51,7 +51,7 @@ def dropout(inputs: Tensor, rate: float, seed_generator: keras.random.SeedGenera
         words = torch.empty(-(-inputs.numel() // 4), dtype=torch.int64)
         words.random_(-(2**63), None, generator=generator)
         halves = words.view(torch.int16)[: inputs.numel()].reshape(inputs.shape)
-        mask = torch.empty_like(inputs, requires_grad=False)
+        mask = torch.empty_like(inputs)
         return inputs * torch.ge(halves, threshold - 2**15, out=mask).mul_(scale)
     if not _IS_TENSORFLOW:
         return keras.random.dropout(inputs, rate, seed=seed_generator)
