@@ -36,7 +36,10 @@ def clock(monkeypatch):
 @pytest.fixture
 def terminal(monkeypatch):
     stream = Terminal()
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((stream.columns, 24)))
+    # pytest calls it too, with an argument.
+    monkeypatch.setattr(
+        shutil, "get_terminal_size", lambda *args, **_: os.terminal_size((stream.columns, 24))
+    )
     return stream
 
 
