@@ -89,7 +89,7 @@ class TrainingSettings(Settings):
         jit_compile: Compile the training step with XLA, which takes many seconds for each batch
             shape and may be faster on GPUs afterwards.
         deterministic: Compute the same bits every time on the same machine, also when resumed, in
-            the whole process; slower on GPUs.
+            the whole process; slower on GPUs; TensorFlow only.
         tensorboard: Write figures, sample translations and attention maps for TensorBoard into the
             folder tensorboard of the model directory.
         seed: Seed of weights, order of the data and dropout.

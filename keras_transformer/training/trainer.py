@@ -179,6 +179,8 @@ def _strategy(settings):
     if backend != "tensorflow" and max(settings.micro_batches, settings.streams) > 1:
         received = f"micro_batches={settings.micro_batches}, streams={settings.streams}, {backend=}"
         raise UserError(f"Steps in parts need the TensorFlow backend. Received: {received}")
+    if backend != "tensorflow" and settings.deterministic:
+        raise UserError(f"`deterministic` needs the TensorFlow backend. Received: {backend=}")
     if backend == "jax":
         return make_distribution(gpus, parallel)
     if parallel > 1:

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 
+import keras
 import numpy as np
 import pytest
 
@@ -376,6 +377,18 @@ def test_a_truncated_file_is_named_in_one_line(directory, name):
     with pytest.raises(UserError, match=name) as error:
         run(directory, max_steps=7)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"deterministic": True}, "`deterministic` needs the TensorFlow backend. Received: .*'torch'"),
+    ({"streams": 2}, "Steps in parts need the TensorFlow backend"),
+    ({"micro_batches": 2}, "Steps in parts need the TensorFlow backend"),
+])  # fmt: skip
+def test_what_only_tensorflow_does_is_refused_elsewhere(tmp_path, monkeypatch, changes, message):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    with pytest.raises(UserError, match=message):
+        run(tmp_path / "model", **changes)
+    assert not (tmp_path / "model").exists()
 
 
 def test_output_that_is_no_training_is_refused(tmp_path):
