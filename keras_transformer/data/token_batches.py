@@ -115,12 +115,13 @@ class TokenBatches:
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
         self._encode_epoch: Any = encoded  # a function, unless `_fixed` is the corpus
         self._mixture = self._fixed = None
-        self._widths = (0, 0) if packed_width is None else (int(packed_width),) * 2
+        width = self.packed_width or 0
+        self._widths = width, width  # of packed rows: source and target
         if isinstance(encoded, EncodedCorpus):
             self._encode_epoch = lambda epoch: encoded
             self._mixture = encoded.mixture if shuffle else None
-            if packed_width is not None and len(encoded):
-                self._widths = balanced_widths(encoded, int(packed_width))
+            if width and len(encoded):
+                self._widths = balanced_widths(encoded, width)
             if self._mixture is None or packed_width is None:
                 self._fixed = self._encoded(0)
         # Whether all epochs have the same plan.

@@ -175,8 +175,8 @@ def _choose_packed_width(encoded, settings, max_length, report):
     width = max_length if settings.bpe_dropout else min(max_length, int(longest))
     width = -(-width // _ROW_MULTIPLE) * _ROW_MULTIPLE
     report(
-        f"Each row of {width} positions holds several pairs, because JAX compiles a step for each "
-        "batch shape, and so there is one (`packed_width=0` gives each pair a row)."
+        f"Each row of up to {width} positions holds several pairs, because JAX compiles a step for "
+        "each batch shape, and so there is one (`packed_width=0` gives each pair a row)."
     )
     return width
 

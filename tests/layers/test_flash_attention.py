@@ -146,6 +146,15 @@ def test_torch_trains_with_its_kernel_where_it_is_faster(
     assert found is (attend_by_kernel if kernel else None)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_a_layer_asks_for_the_kernel_of_its_phase(monkeypatch, training):
+    asked = []
+    monkeypatch.setattr(attention_function, "choose_kernel", lambda *args: asked.append(args[:2]))
+    states = np.ones((2, 5, 8), "float32")
+    MultiHeadAttention(2, 4)(states, states, training=training)
+    assert asked[-1] == (None, training)
+
+
 LONG, SHORT = np.zeros((1, 1, 4096, 1)), np.zeros((1, 1, 8, 1))
 
 
