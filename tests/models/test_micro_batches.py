@@ -141,6 +141,7 @@ def test_the_parts_draw_dropout_masks_of_their_own():
     assert not np.allclose(moves[1], 2 * moves[0], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [{}, {"micro_batches": 3}, {"streams": 2}], ids=str)
 def test_the_scales_of_float8_are_those_of_the_whole_batch(parts):
     """The "gradients" of these variables are their next values, which nothing clips or adds up."""
@@ -150,7 +151,7 @@ def test_the_scales_of_float8_are_those_of_the_whole_batch(parts):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.quantize("float8")
-        model.compile(optimizer, model.loss, run_eagerly=True)
+        model.compile(optimizer, model.loss)  # Keras trains float8 in graphs only.
         for name, value in parts.items():
             setattr(model, name, value)
         for _ in range(2):
@@ -158,8 +159,8 @@ def test_the_scales_of_float8_are_those_of_the_whole_batch(parts):
         weights = [weight for weight in model.trainable_weights if weight.overwrite_with_gradient]
         return [keras.ops.convert_to_numpy(weight) for weight in weights]
 
-    expected = scales(keras.optimizers.Adam(1e-4))
-    found = scales(GlobalClipAdam(1e-4, clip_norm=1e-3), **parts)
+    expected = scales(keras.optimizers.Adam(1e-7))
+    found = scales(GlobalClipAdam(1e-7, clip_norm=1e-3), **parts)
     assert len(found) == len(expected) > 50
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-6)
+        np.testing.assert_allclose(one, other, rtol=1e-2)
