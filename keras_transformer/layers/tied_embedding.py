@@ -161,7 +161,7 @@ class TiedEmbedding(CompositeLayer):
             change = ops.stop_gradient(rows) * (part.lora_alpha / part.lora_rank)
             for factor in factors:
                 change = ops.matmul(change, ops.transpose(ops.cast(factor, rows.dtype)))
-            logits += change
+            logits += ops.cast(change, logits.dtype)
         return logits
 
     def output_weights(self, embeddings: Tensor | None = None) -> tuple[Any, Any]:

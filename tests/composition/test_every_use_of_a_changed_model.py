@@ -27,6 +27,7 @@ from keras_transformer.training import (
     save_weights_only,
 )
 from tests.composition.test_quantization_and_lora import add_lora, quantize
+from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
 TEXTS, TRANSLATIONS = ([sentence(3 + n, seed + n) for n in range(3)] for seed in (0, 50))
@@ -286,6 +287,17 @@ def to_keras(translator, folder):
     return keras.ops.convert_to_numpy(outputs), keras.ops.convert_to_numpy(
         attention(states, states)
     )
+
+
+@pytest.mark.parametrize("form", ["int4", "lora"])
+def test_a_parser_follows_its_model(form):
+    parser = tiny_parser(search=GreedySearch(), extra_length=8)
+    texts = TEXTS[:1]
+    before = parser.parses(texts)[0][0].score
+    changed(parser.model, form)
+    after = parser.parses(texts)[0][0].score
+    new = tiny_parser(model=parser.model, search=GreedySearch(), extra_length=8)
+    assert before != after == new.parses(texts)[0][0].score
 
 
 IN_PROCESS = [translator_score, translator_search, translator_align, loss_model, compiled_loss]
