@@ -60,6 +60,8 @@ class _Int8Embedding:
     127. Here it is 127 already, so they store the matrix of the lookup again, and it is shared.
     """
 
+    quantization_mode = None  # `TiedEmbedding` calls it as a plain embedding.
+
     def __init__(self, embeddings):
         self.embeddings = ops.convert_to_numpy(embeddings)
         largest = np.abs(self.embeddings).max(axis=1, keepdims=True)
