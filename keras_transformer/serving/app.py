@@ -145,14 +145,14 @@ class Server:
             return bytes(body)
         if coding not in ("gzip", "x-gzip"):
             raise RequestError(f"A body may be packed by gzip. Received: {coding}", 415)
-        unpacker, unpacked = zlib.decompressobj(zlib.MAX_WBITS + 16), b""  # 16 means gzip
+        unpacker = zlib.decompressobj(zlib.MAX_WBITS + 16)  # 16 means gzip
         with contextlib.suppress(zlib.error):
-            unpacked = unpacker.decompress(body, most + 1)
-        if len(unpacked) > most:
+            body = unpacker.decompress(body, most + 1)
+        if len(body) > most:
             raise too_large
         if not unpacker.eof or unpacker.unused_data:
             raise RequestError("The body is not one complete gzip file")
-        return unpacked
+        return body
 
     async def _list_models(self, request, body, names):
         return {"models": [{"name": name, **self._status(name, None)} for name in self.models]}

@@ -24,18 +24,15 @@ class Connection(HttpToolsProtocol):
         # asyncio sets it only where the protocol of the socket is written out.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._num_bytes = 0
-        self._look_again()
-
-    def _look_again(self):
-        # Within half of this time the server answers a request.
-        seconds = 2 * (self.config.timeout_graceful_shutdown or 0)
-        self.loop.call_later(seconds, self._end_unless_after, self.cycle)
+        self._end_unless_after(self)
 
     def _end_unless_after(self, cycle):
         if self.cycle is cycle:  # no other request since the last look
             self.transport.abort()
-        else:
-            self._look_again()
+            return
+        # Within half of this time the server answers a request.
+        seconds = 2 * (self.config.timeout_graceful_shutdown or 0)
+        self.loop.call_later(seconds, self._end_unless_after, self.cycle)
 
     def data_received(self, data):
         self._unset_keepalive_if_required()
@@ -45,10 +42,10 @@ class Connection(HttpToolsProtocol):
             # The parser skips the body of a request that offers HTTP/2: again, without the offer.
             # CONNECT is an offer too; it gets the error of another method that is not served.
             method = self.parser.get_method().replace(b"CONNECT", b"TRACE")
-            lines = [b"%s %s HTTP/1.1" % (method, self.url)]
-            lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+            headers = [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+            head = [b"%s %s HTTP/1.1" % (method, self.url), *headers, b"", b""]
             self.parser = httptools.HttpRequestParser(self)
-            self.data_received(b"\r\n".join([*lines, b"", data[upgrade.args[0] :]]))
+            self.data_received(b"\r\n".join(head) + data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
         is_in_head = self.cycle is None or self.cycle.response_complete
