@@ -15,8 +15,7 @@ _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\
 class Connection(HttpToolsProtocol):
     """Ends if the head of a request is long or late, or if the client does not read its answer.
 
-    uvicorn's only time limit is between two requests, and only its connection with h11 limits
-    heads, which takes three times as long for a request.
+    uvicorn's time limit is for the pause between requests. With h11 it limits heads, but is slower.
     """
 
     def connection_made(self, transport):
