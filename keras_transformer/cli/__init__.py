@@ -25,5 +25,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return application.main(argv)
     except KeyboardInterrupt as interrupt:
-        sys.stderr.write("keras-transformer: error: interrupted\n")
+        sys.stderr.write("keras-transformer: interrupted\n")
         return 128 + getattr(interrupt, "signal_number", signal.SIGINT)

@@ -119,10 +119,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         line = describe(error)
         if isinstance(error, ValueError | OSError):
             _silence_stdout()
-            return _report(arguments.command, _name_flags(line, arguments), _USAGE_ERROR)
+            return _report(
+                arguments.command, f"error: {_name_flags(line, arguments)}", _USAGE_ERROR
+            )
         if not _no_room(error):
             line += f" ({type(error).__name__}; KERAS_TRANSFORMER_DEBUG=1 shows where)"
-        return _report(arguments.command, line, _UNEXPECTED_ERROR)
+        return _report(arguments.command, f"error: {line}", _UNEXPECTED_ERROR)
 
 
 def _check_spelling(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -221,7 +223,7 @@ def _name_flags(line: str, arguments) -> str:
 
 def _report(command: str, line: str, status: int) -> int:
     with contextlib.suppress(OSError):  # standard error is closed; the exit status remains
-        sys.stderr.write(f"{PROGRAM} {command}: error: {line}\n")
+        sys.stderr.write(f"{PROGRAM} {command}: {line}\n")
         sys.stderr.flush()
     return status
 

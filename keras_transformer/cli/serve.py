@@ -29,7 +29,8 @@ def run(arguments):
 
     # Errors in the arguments come before TensorFlow is loaded.
     models = find_models(arguments.model)
-    given = {name: getattr(arguments, name) for name in declarations(ServerSettings)}
+    options = declarations(ServerSettings).items()
+    given = {name: getattr(arguments, option.name) for name, option in options}
     settings = ServerSettings(**{k: value for k, value in given.items() if value is not None})
     listener = _listen(settings.host, settings.port)
     start = time.monotonic()
@@ -57,8 +58,7 @@ def run(arguments):
     with contextlib.suppress(KeyboardInterrupt):
         http_server.run(sockets=[listener])
     say("stopped")
-    if http_server.force_exit:  # Python would wait for threads that still compute.
-        os._exit(130)
+    os._exit(http_server.exit_status)  # Python would wait for threads that still compute.
 
 
 def _example(directory):

@@ -156,16 +156,14 @@ def program() -> str:
 
 
 def training_progress(output: str, max_minutes: float | None) -> Progress:
-    """Returns a training's progress bar; `max_minutes` includes the minutes of earlier runs."""
+    """Returns a training's progress bar, whose time includes the minutes of earlier runs."""
     from keras_transformer.training.checkpoints import Checkpoints
     from keras_transformer.training.checkpoints import Progress as SavedProgress
     from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
 
-    if max_minutes is not None:
-        state = Checkpoints(pathlib.Path(output, CHECKPOINT_FOLDER)).metadata() or {}
-        # Progress needs a time above 0.
-        max_minutes = max(max_minutes - SavedProgress.from_dict(state).minutes, 1e-9)
-    return Progress("training", unit="steps", minutes=max_minutes)
+    state = Checkpoints(pathlib.Path(output, CHECKPOINT_FOLDER)).metadata() or {}
+    used = SavedProgress.from_dict(state).minutes
+    return Progress("training", unit="steps", minutes=max_minutes, used=used)
 
 
 def _print_config(values: Mapping[str, Any]) -> None:

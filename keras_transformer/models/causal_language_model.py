@@ -1,7 +1,9 @@
 """A decoder-only language model as a functional Keras model with `generate`."""
 
+import contextlib
 import dataclasses
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -75,13 +77,18 @@ class CausalLanguageModel(MicroBatchModel):
             A `SearchResult` of NumPy arrays, without the prompts.
 
         Raises:
-            ValueError: If a prompt is empty, or the tokens exceed a table of learned positions.
+            ValueError: If a prompt is empty or has other values than ids of the vocabulary, or the
+                tokens exceed a table of learned positions.
         """
         check_positive_integer("max_new_tokens", max_new_tokens)
         search = GreedySearch() if search is None else search
         check_argument(isinstance(search, Search), "search", "a search or None", search)
-        rows = [[int(token) for token in prompt if token != pad_id] for prompt in prompts]
-        check_argument(bool(rows) and all(rows), "prompts", "lists of one or more ids", prompts)
+        size, rows = self.output_shape[-1], []
+        with contextlib.suppress(TypeError):  # of texts, floats, or a list of ids
+            rows = [[operator.index(t) for t in prompt if t != pad_id] for prompt in prompts]
+        are_ids = rows and all(rows) and all(0 <= id_ < size for row in rows for id_ in row)
+        check_argument(are_ids, "prompts", f"lists of one or more ids below {size:,}", prompts)
+        check_argument(pad_id < size, "pad_id", f"an id below {size:,}", pad_id)
         longest = max(map(len, rows))
         limit = getattr(self.decoder.position, "max_length", math.inf) - longest
         rule = f"at most {limit}, the learned positions after a prompt of {longest}"

@@ -1,9 +1,12 @@
 """`Server`: TensorFlow Serving's REST protocol for served models, as an ASGI application."""
 
 import asyncio
+import contextlib
+import ipaddress
 import json
 import logging
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,7 +18,7 @@ from starlette.responses import Response
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.serving.batches import Batches
-from keras_transformer.serving.connection import Connection
+from keras_transformer.serving.connection import Connection, HttpServer
 from keras_transformer.serving.models import ServedModel
 from keras_transformer.serving.page import page_routes
 from keras_transformer.serving.protocol import RequestError, read_request, to_answer, to_texts
@@ -46,8 +49,10 @@ class Server:
         self._waiting = prometheus.Gauge("waiting", text, labels, unit, registry=registry)
         versions = dict.fromkeys(["GET", "POST"], self._answer)
         metrics = {"GET": self._show_metrics}
-        # Functions by method, by the pattern of the path.
-        self._routes = {"/v1/.*": versions, "/metrics": metrics, **page_routes(self)}
+        # Functions by method, by the pattern of the path. Starlette's `Router` sends the answers
+        # itself, but here an answer has its time limit, and is counted, before it is sent.
+        self._routes = {"/v1/models|/health": {"GET": self._list_models}, "/v1/.*": versions}
+        self._routes |= {"/metrics": metrics, **page_routes(self)}
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         """Answers a request of ASGI."""
@@ -62,12 +67,13 @@ class Server:
             raise RequestError(f"Servable not found for request: {which}", 404)
         return versions[number]
 
-    def http_server(self) -> uvicorn.Server:
+    def http_server(self) -> HttpServer:
         """Returns a server of the application."""
         options: dict[str, Any] = {"http": Connection, "lifespan": "off", "ws": "none"}
         options |= {"timeout_graceful_shutdown": self.settings.request_timeout}
         options |= {"interface": "asgi3", "log_config": None, "access_log": False}
-        return uvicorn.Server(uvicorn.Config(self.app, **options))
+        options["log_level"] = "critical"  # `_respond` logs what goes wrong.
+        return HttpServer(uvicorn.Config(self.app, **options))
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Returns the result of a function, which is called where the models compute."""
@@ -82,6 +88,7 @@ class Server:
         loop, names = asyncio.get_running_loop(), {"model": "", "method": ""}
         start, status = loop.time(), 200
         try:
+            self._check_hosts(request)
             async with asyncio.timeout(self.settings.request_timeout):
                 compute, body = self._find(request), await self._body(request)
                 content = await _unless_left(request, compute(request, body, names))
@@ -108,16 +115,47 @@ class Server:
             raise RequestError(f"Malformed request: {request.method} {path}", status)
         return found[0][method]
 
+    def _check_hosts(self, request):
+        # Starlette's `TrustedHostMiddleware` answers 400 in plain text, and looks at `Host` alone.
+        headers, address = request.headers, request.scope["server"][0]
+        hosts, given = headers.getlist("host"), self.settings.allowed_hosts or ()
+        if len(hosts) > 1 or (not hosts and request.scope["http_version"] == "1.1"):
+            raise RequestError(f"A request must have one Host. Received: {len(hosts)}")
+        if not given and not ipaddress.ip_address(address).is_loopback:
+            return
+        allowed = {"localhost", "127.0.0.1", "[::1]", address, self.settings.host, *given}
+        received, sites = [*hosts, *headers.getlist("origin")], headers.getlist("sec-fetch-site")
+        names = {re.sub(r"^https?://|:\d+$", "", text.lower()) for text in received}
+        if names - {*map(str.lower, allowed)} or "cross-site" in sites:
+            rule = "A page of another site may not ask this server; --allowed-host allows a Host"
+            raise RequestError(f"{rule}. Received: {', '.join(received + sites)}", 403)
+
     async def _body(self, request):
+        # Starlette's limit of a body is not for what it unpacks to.
         most, body = self.settings.max_body_bytes, bytearray()
-        if int(request.headers.get("content-length", 0)) <= most:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > most:
-                    break
-            else:
-                return bytes(body)
-        raise RequestError(f"The body of a request may have at most {most:,} bytes", 413)
+        too_large = RequestError(f"The body of a request may have at most {most:,} bytes", 413)
+        if int(request.headers.get("content-length", 0)) > most:
+            raise too_large
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most:
+                raise too_large
+        coding = request.headers.get("content-encoding", "identity").lower()
+        if not body or coding == "identity":
+            return bytes(body)
+        if coding not in ("gzip", "x-gzip"):
+            raise RequestError(f"A body may be packed by gzip. Received: {coding}", 415)
+        unpacker = zlib.decompressobj(zlib.MAX_WBITS + 16)  # 16 means gzip
+        with contextlib.suppress(zlib.error):
+            body = unpacker.decompress(body, most + 1)
+        if len(body) > most:
+            raise too_large
+        if not unpacker.eof or unpacker.unused_data:
+            raise RequestError("The body is not one complete gzip file")
+        return body
+
+    async def _list_models(self, request, body, names):
+        return {"models": [{"name": name, **self._status(name, None)} for name in self.models]}
 
     async def _answer(self, request, body, names):
         path = request.scope["path"]  # `request.url` would end it at %3F

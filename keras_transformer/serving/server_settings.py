@@ -7,6 +7,7 @@ from keras_transformer.settings.setting import (
     NON_NEGATIVE,
     POSITIVE,
     TEXT,
+    TEXTS,
     Rule,
     Settings,
     setting,
@@ -22,6 +23,8 @@ class ServerSettings(Settings):
     Args:
         host: Address to listen at; 0.0.0.0 lets other machines in.
         port: Port to listen at; 0 takes a free one.
+        allowed_hosts: Further name of the server in addresses, such as that of a proxy; others are
+            refused. May be repeated; None for this machine's names at 127.0.0.1, and any elsewhere.
         streams: Number of batches that are computed at the same time; None for the number of cores
             on a CPU, otherwise 1.
         max_batch_size: Maximum number of texts in a batch of requests; 1 joins no requests.
@@ -37,6 +40,7 @@ class ServerSettings(Settings):
 
     host: str = setting("127.0.0.1", TEXT, metavar="ADDRESS")
     port: int = setting(8501, _PORT)
+    allowed_hosts: tuple[str, ...] | None = setting(None, TEXTS, "allowed_host", metavar="NAME")
     streams: int | None = setting(None, COUNT)
     max_batch_size: int = setting(64, COUNT)
     batch_timeout_ms: float = setting(2.0, NON_NEGATIVE, metavar="MS")

@@ -57,7 +57,7 @@ class TrainingSettings(Settings):
         bpe_dropout: Share of bpe merges left out at random, differently in each epoch, which
             regularizes; try 0.1 on small data.
         max_steps: Maximum number of steps over all runs; None for the number of the preset.
-        max_minutes: Maximum minutes of training over all runs; None for no limit.
+        max_minutes: Maximum minutes of all runs from their first steps on; None for no limit.
         evaluate_every: Number of steps between validations; None for one epoch.
         bleu_every: Translate the validation text at every Nth validation; 0 never does.
         checkpoint_every: Number of steps between checkpoints; None for one epoch.

@@ -124,12 +124,15 @@ class TimeLimit(keras.callbacks.Callback):
     def __init__(self, minutes: float | None, used_minutes: float = 0.0):
         super().__init__()
         self.minutes = minutes
-        self._start = time.monotonic() - 60 * used_minutes
+        self._used_minutes, self._start = used_minutes, math.inf
 
     @property
     def elapsed_minutes(self) -> float:
-        """Minutes since the start, and those of earlier runs."""
-        return (time.monotonic() - self._start) / 60
+        """Minutes since the first `fit` began, and those of earlier runs."""
+        return self._used_minutes + max(0.0, time.monotonic() - self._start) / 60
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        self._start = min(self._start, time.monotonic())
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         if self.minutes is not None and self.elapsed_minutes >= self.minutes:

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import errno
+import io
 import os
 import socket
 import time
@@ -13,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES, TokenizerPair
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.files import atomic_write, remove
+from keras_transformer.files import atomic_write, read_small_file, remove
 from keras_transformer.inference.model_directory import CONFIG_FILE, RECIPE_FILE, WEIGHTS_FILE
 from keras_transformer.settings.training_settings import SETTINGS_FILE, read_settings_file
 from keras_transformer.training.checkpoints import Checkpoints
@@ -22,6 +23,7 @@ CHECKPOINT_FOLDER = "checkpoints"
 HISTORY_FILE = "history.csv"
 DIVERGED_BATCH_FILE = "diverged-batch.npz"
 LOCK_FILE = ".training.lock"
+_LARGEST_HISTORY = 2**22  # bytes, for some 30,000 evaluations
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
 
 
@@ -125,14 +127,14 @@ class HistoryFile:
         """Returns the rows as dicts of text; rows that were cut off are left out.
 
         Raises:
-            UserError: If the file is damaged.
+            UserError: If the file is damaged, or larger than 4 MB.
         """
         if not self.path.is_file():
             return []
         try:
-            with open(self.path, newline="", encoding="utf-8") as file:
-                rows = list(csv.DictReader(file))
-        except (UnicodeDecodeError, csv.Error) as error:
+            text = read_small_file(self.path, _LARGEST_HISTORY)
+            rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        except (ValueError, csv.Error) as error:
             raise UserError(f"{str(self.path)!r} is damaged: {one_line(error)}.") from error
         return [row for row in rows if None not in row.values() and None not in row]
 

@@ -112,6 +112,12 @@ class TrainingLoop(keras.callbacks.Callback):
         if self._signals.received is not None:
             run.group.finish()
         self._signals.release()
+        if reason := progress.why_it_ends(run.max_steps, run.settings):
+            if progress.step < (warmup := run.recipe.warmup_steps):
+                reason += f" It learned little: the learning rate rises until step {warmup:,}."
+            elif progress.evaluations > 1 and not progress.without_gain:
+                reason += " The validation was still improving."
+            run.report(f"The training ends: {reason}")
 
     def _fit(self, first_epoch, epochs, steps_per_epoch, options):
         batches, progress = self._run.data.batches, self._run.progress
@@ -190,8 +196,6 @@ class TrainingLoop(keras.callbacks.Callback):
             evaluates=ends or progress.step % run.evaluate_every == 0,
         )
         reason = progress.why_it_ends(run.max_steps, run.settings)
-        if reason and not ends:
-            run.report(f"The training ends: {reason}")
         if ends or reason or signal is not None:
             self._signals.received = signal or self._signals.received
             self.model.stop_training = True

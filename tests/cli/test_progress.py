@@ -1,6 +1,7 @@
 """The progress bar: count, rate and time left on a terminal, and silence where nobody watches."""
 
 import io
+import itertools
 import os
 import re
 import shutil
@@ -29,7 +30,9 @@ class Terminal(io.StringIO):
 def clock(monkeypatch):
     """A clock that moves when it is told to."""
     now = [100.0]
-    monkeypatch.setattr(tqdm.std, "time", lambda: now[0])
+    monkeypatch.setattr(progress_module, "monotonic", lambda: now[0])
+    jumps = itertools.cycle([1e9, -1e9])  # The time of the system may be set.
+    monkeypatch.setattr(tqdm.std, "time", lambda: next(jumps))
     return now
 
 
@@ -81,6 +84,17 @@ def test_minutes_alone_make_a_bar(clock, terminal):
         progress.update(900)
         assert share(terminal.line) == pytest.approx(expected, abs=0.05)
     assert terminal.line.endswith("900 steps [01:01<00:00, 0.0/s]")
+
+
+def test_earlier_minutes_are_in_the_time_but_not_in_the_speed(clock, terminal):
+    bar = Progress("training", 100, "steps", minutes=3.0, used=1.0, stream=terminal)
+    bar.update(40)
+    clock[0] += 60
+    bar.update(46)
+    assert terminal.line.endswith("| 46 steps [02:00<01:00, 0.1/s]")
+    bar.update(88)
+    bar.refresh()
+    assert terminal.line.endswith("| 88/100 steps [02:00<00:15, 0.8/s]")
 
 
 def test_the_bar_never_steps_back(clock, terminal):
@@ -138,10 +152,12 @@ def test_a_file_gets_a_line_every_half_minute_only(clock, monkeypatch):
         for _ in range(100):
             clock[0] += 1
             progress.update(progress.n + 1)
-            say("news") if progress.n == 50 else None
+            [say("news") for _ in range(3 * (progress.n == 50))]
+        clock[0] += 31  # without a step, as in a validation
+        [say("news") for _ in range(3)]
     lines = stream.getvalue().splitlines()
     found = [re.search(r"\d+/100|news", line)[0] for line in lines]
-    assert found == ["30/100", "news", "60/100", "90/100"]
+    assert found == ["30/100", *3 * ["news"], "60/100", "90/100", "news", "100/100", *2 * ["news"]]
     assert "\r" not in stream.getvalue()
 
 

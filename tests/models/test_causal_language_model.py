@@ -171,6 +171,9 @@ def test_exports_of_the_logits_and_of_generation(tmp_path):
 @pytest.mark.parametrize("arguments, words", [
     (([],), "`prompts` must be lists of one or more ids"),
     (([[2], [0]],), "`prompts` must be"),
+    *(((prompts,), "`prompts` must be lists of one or more ids below 7. Received: prompts=")
+      for prompts in ("ab", ["ab"], [2, 5], np.array([2, 5]), [[2, 7]], [[2, -1]], [[2.0]], None)),
+    (([[2]], 4, None, 3, 7), "`pad_id` must be an id below 7"),
     (([[2]], 0), "`max_new_tokens` must be a positive integer"),
     (([[2]], 4, "greedy"), "`search` must be a search or None"),
     (([[2] * 20], 5), "must be at most 4, the learned positions after a prompt of 20. Received"),

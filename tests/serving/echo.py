@@ -74,10 +74,10 @@ class Client:
     def __init__(self, port):
         self.port = port
 
-    def send(self, method, path, body=None):
+    def send(self, method, path, body=None, headers=()):
         """Returns the status and the body of the answer, read as JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request(method, path, body)
+        connection.request(method, path, body, dict(headers))
         response = connection.getresponse()
         content = response.read()
         connection.close()

@@ -1,10 +1,15 @@
 """The server's addresses, answers and errors, which are TensorFlow Serving's, and its limits."""
 
 import contextlib
+import gzip
+import http.client
 import json
 import pathlib
 import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -37,6 +42,9 @@ def test_versions(client):
     assert client.send("GET", "/v1/models/echo") == (200, {"model_version_status": versions})
     status = client.send("GET", "/v1/models/echo/versions/3")
     assert status == (200, {"model_version_status": versions[1:]})
+    models = [{"name": "echo", "model_version_status": versions}]
+    for path in ("/v1/models", "/health"):
+        assert client.send("GET", path) == (200, {"models": models})
     request = {"signature_name": "score", "inputs": {"text": [], "translation": []}}
     assert client.predict(request, "echo")[0] == 200  # the newest
     assert client.predict(request, "echo/versions/3")[0] == 200
@@ -58,7 +66,8 @@ def test_versions(client):
         ("POST", "/v1/models/echo:generate", 400, "Malformed request: POST /v1/models/echo:gen"),
         ("POST", "/v1/models/echo", 400, "Malformed request: POST /v1/models/echo"),
         ("GET", "/v1/models/echo:predict", 400, "Malformed request: GET /v1/models/echo:predict"),
-        ("GET", "/v1/models", 400, "Malformed request: GET /v1/models"),
+        ("POST", "/v1/models", 405, "Malformed request: POST /v1/models"),
+        ("CONNECT", "/v1/models", 405, "Malformed request: TRACE /v1/models"),
         ("PUT", "/v1/models/echo:predict", 405, "Malformed request: PUT"),
         ("GET", "/v1/models/../../../etc/passwd", 400, "Malformed request"),
         ("GET", "/v1/models/..%2f..%2fetc%2fpasswd", 400, "Malformed request"),
@@ -103,11 +112,92 @@ def test_limits_of_size(client):
     assert (status, answer) == (413, {"error": error})
 
 
+@pytest.mark.parametrize(("pack", "status"), [
+    (gzip.compress, 200),
+    (lambda body: gzip.compress(body)[:-1], 400),
+    (lambda body: gzip.compress(body) + b"more", 400),
+    (lambda body: body, 400),
+    (lambda body: gzip.compress(body + b" " * 10_000_000), 413),
+])  # fmt: skip
+def test_a_body_may_be_packed_within_the_limit_of_its_size(client, pack, status):
+    body, before = pack(b'{"instances": ["ab"]}'), memory()
+    headers = {"Content-Encoding": "gzip"}
+    assert client.send("POST", "/v1/models/echo:predict", body, headers)[0] == status
+    assert memory() - before < 5_000_000
+
+
+def test_other_packings_are_refused(client):
+    for coding, status in (("identity", 200), ("br", 415), ("gzip, gzip", 415)):
+        body, headers = b'{"instances": ["ab"]}', {"Content-Encoding": coding}
+        assert client.send("POST", "/v1/models/echo:predict", body, headers)[0] == status
+
+
+CROSS = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+
+
+@pytest.mark.parametrize(("headers", "status"), [
+    ({"Host": "evil.example"}, 403),  # DNS rebinding
+    ({"Host": "127.0.0.1.evil.example:8501"}, 403),
+    ({"Host": "127.0.0.1@evil.example"}, 403),
+    ({**CROSS, "Content-Type": "text/plain"}, 403),
+    ({"Origin": "https://evil.example"}, 403),  # an old browser
+    ({"Origin": "null"}, 403),
+    ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ({"Host": "LocalHost:8501", "Sec-Fetch-Site": "none"}, 200),
+    ({"Host": "[::1]:8501", "Origin": "http://[::1]:8501", "Sec-Fetch-Site": "same-origin"}, 200),
+    ({"Host": "proxy.example", "Origin": "https://proxy.example"}, 403),
+])  # fmt: skip
+def test_pages_of_other_sites_are_refused(client, headers, status):
+    for method, path in (("POST", "/v1/models/echo:predict"), ("GET", "/metrics")):
+        found, answer = client.send(method, path, b'{"instances": ["ab"]}', headers)
+        assert found == status
+        assert status == 200 or answer["error"].startswith("A page of another site may not ask")
+
+
+def test_a_server_may_have_more_names():
+    with serving(EchoModel(), allowed_hosts=["Proxy.example"]) as client:
+        for host, status in (("proxy.example:80", 200), ("localhost", 200), ("evil.example", 403)):
+            headers = {"Host": host, "Origin": f"https://{host}"}
+            assert client.send("GET", "/health", headers=headers)[0] == status
+        assert client.send("GET", "/health", headers=CROSS)[0] == 403
+
+
+@pytest.mark.parametrize(("version", "hosts", "status"), [
+    ("1.1", 1, 200), ("1.1", 0, 400), ("1.1", 2, 400), ("1.0", 0, 200), ("1.0", 2, 400),
+])  # fmt: skip
+def test_a_request_has_one_host(client, version, hosts, status):
+    with connect(client) as connection:
+        lines = [f"GET /health HTTP/{version}", *hosts * ["Host: localhost"], "", ""]
+        connection.sendall("\r\n".join(lines).encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 %d " % status)
+
+
 HEAD = b"POST /v1/models/echo:predict HTTP/1.1\r\nHost: localhost\r\n"
 
 
 def connect(client):
     return contextlib.closing(socket.create_connection(("127.0.0.1", client.port), timeout=30))
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+@pytest.mark.parametrize("is_split", [False, True])
+def test_the_offer_of_another_protocol_is_ignored(client, is_chunked, is_split, caplog):
+    """`curl --http2` and the client of the JVM offer it with a body."""
+    body = b'{"instances": ["ab"]}'
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
+    length = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: %d" % len(body)
+    rest = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if is_chunked else body
+    request = HEAD + offer + length + b"\r\n\r\n" + rest
+    parts = [request[:90], request[90:-9], request[-9:]] if is_split else [request]
+    with connect(client) as connection:
+        for _ in range(2):  # in the same connection
+            for part in parts:
+                connection.sendall(part)
+            response = http.client.HTTPResponse(connection)
+            response.begin()
+            answer = {"predictions": [{"upper": "AB", "size": 2}]}
+            assert (response.status, json.loads(response.read())) == (200, answer)
+    assert not caplog.text
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -214,11 +304,28 @@ def test_a_connection_without_a_request_or_a_reader_ends():
         with connect(client) as silent, connect(client) as half, connect(client) as deaf:
             half.sendall(HEAD)
             deaf.sendall(HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+            for _ in range(3):  # Others are answered meanwhile.
+                assert client.send("GET", "/health")[0] == 200
             assert silent.recv(1) == half.recv(1) == b""
             time.sleep(1.5)
             with contextlib.suppress(ConnectionError):
                 while received := deaf.recv(2**20):
                     assert b"}" not in received  # the end of the answer
+
+
+def test_the_end_of_the_server_does_not_wait_for_a_reader_for_long(caplog):
+    class Long(Echo):
+        def __call__(self, texts):
+            return {"long": np.array([10_000_000 * b"a"], object)}
+
+    request = HEAD + b'Content-Length: 20\r\n\r\n{"instances": ["a"]}'
+    with serving(EchoModel(serving_default=Long()), request_timeout=0.5) as client:
+        deaf = socket.create_connection(("127.0.0.1", client.port))
+        deaf.sendall(2 * request)
+        wait_for(client, 'requests_count{method="predict",model="echo",status="200"} 1.0')
+        start = time.monotonic()
+    deaf.close()
+    assert time.monotonic() - start < 5 and not caplog.text
 
 
 def test_a_large_answer_is_refused(client):
@@ -273,3 +380,36 @@ def test_the_end_of_the_server_waits_for_answers():
         threading.Timer(0.3, slow.opened.set).start()
     asking.join()
     assert outcomes == [(200, {"predictions": [{"upper": "A", "size": 1}]})]
+
+
+STUCK = """
+import asyncio, socket, threading, uvicorn
+from keras_transformer.errors import StopSignals
+from keras_transformer.serving.connection import HttpServer
+
+async def app(scope, receive, send):
+    print("asked", flush=True)
+    await asyncio.to_thread(threading.Event().wait)
+
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+with StopSignals(print):
+    HttpServer(uvicorn.Config(app, lifespan="off", log_config=None)).run(sockets=[listener])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_what_is_stuck(number):
+    """asyncio would wait for the thread for minutes, and Python without an end."""
+    process = subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, text=True)
+    port = int(process.stdout.readline())
+    with process, contextlib.closing(socket.create_connection(("127.0.0.1", port))) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert process.stdout.readline() == "asked\n"
+        for _ in range(2):
+            process.send_signal(number)
+            time.sleep(0.5)  # Two that come at once are one.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+        process.kill()
+        assert process.wait() == 128 + number

@@ -66,7 +66,12 @@ def test_the_page_has_the_card_of_each_model(client, translator):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("history.csv", b"valid_bleu\nhigh\n"), ("history.csv", b"\xff"), ("training.json", b"{")],
+    [
+        ("history.csv", b"valid_bleu\nhigh\n"),
+        ("history.csv", b"\xff"),
+        ("history.csv", b"valid_bleu\n" + b"31.25\n" * 800_000),
+        ("training.json", b"{"),
+    ],
 )
 def test_a_damaged_file_costs_its_line_of_the_card(translator, tmp_path, name, content):
     model = EchoModel()

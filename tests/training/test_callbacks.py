@@ -56,6 +56,19 @@ def test_time_limit_stops_after_the_batch_and_counts_earlier_minutes():
     assert fit([TimeLimit(None)]).optimizer.iterations == 6
 
 
+def test_the_time_begins_with_the_first_fit_and_follows_no_change_of_the_system(monkeypatch):
+    now = [5.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: -1e9)
+    limit = TimeLimit(9.0, used_minutes=2.0)
+    now[0] += 600  # the vocabulary and the encoding
+    assert limit.elapsed_minutes == 2
+    for minutes in (3, 4):
+        limit.on_train_begin()  # `fit` may be called again
+        now[0] += 60
+        assert limit.elapsed_minutes == minutes
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_non_finite_loss_stops_with_the_step(bad):
     inputs = np.ones((6, 1))

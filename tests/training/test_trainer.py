@@ -123,6 +123,8 @@ def test_writes_a_model_directory_with_history_and_settings(finished):
     assert all(float(row["valid_loss"]) > 0 for row in result.history)
     assert json.loads((directory / "recipe.json").read_text())["warmup_steps"] == 20
     assert any(str(line).startswith("step 6") for line in lines)
+    end = "Allow more steps to go on. It learned little: the learning rate rises until step 20."
+    assert f"The training ends: all 6 steps are done. {end}" in lines
     lengths = [len(source.split()) for source, _ in corpus(1)]
     profile = json.loads((directory / "config.json").read_text())["sentence_profile"]
     assert profile["longest"] == max(lengths) and profile["single_sentences"]
@@ -222,6 +224,14 @@ def test_a_finished_training_says_so_before_it_reads(directory):
     line = "With the same text, nothing is left to train: all 6 steps are done."
     assert lines[0] == f"{line} Allow more steps to go on."
     assert sum("nothing is left" in line for line in lines) == 1
+
+
+@pytest.mark.slow
+def test_a_training_that_was_getting_better_says_so(tmp_path):
+    lines, recipe = [], {**RECIPE, "warmup_steps": 2}
+    run(tmp_path, lines, recipe=recipe)
+    end = "Allow more steps to go on. The validation was still improving."
+    assert f"The training ends: all 6 steps are done. {end}" in lines
 
 
 @pytest.mark.slow
