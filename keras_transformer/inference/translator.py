@@ -396,8 +396,14 @@ def _join(answers):
 
 def _encode_words(tokenizer, name, texts):
     """Returns the ids of each text, and the number of ids of each of its words."""
-    lines = [text.split() for text in _checked_texts(name, texts)]
-    encoded = iter(tokenizer.encode_batch([word for words in lines for word in words]))
-    pieces = [[next(encoded) for _ in words] for words in lines]
-    ids = [[token for word in words for token in word] for words in pieces]
-    return ids, [[len(word) for word in words] for words in pieces]
+    ids, lengths = [], []
+    for text in _checked_texts(name, texts):
+        # Each word is encoded behind the language code of its text.
+        code = next((code for code in tokenizer.languages if text.startswith(code)), "")
+        words = [word.removeprefix(code) for word in text.split()]
+        pieces = [row[bool(code) :] for row in tokenizer.encode_batch([code + w for w in words])]
+        if code:
+            pieces[0].insert(0, tokenizer.encode(code)[0])
+        ids.append([token for word in pieces for token in word])
+        lengths.append(list(map(len, pieces)))
+    return ids, lengths

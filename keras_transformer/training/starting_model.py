@@ -72,7 +72,7 @@ class StartingModel:
         stored = self._config.get("sentence_profile")
         tags = tags_of(self._known.source, stored and SentenceProfile.from_dict(stored))
         kept = set(self.tokenizers.source.symbols).intersection(tags)
-        return dataclasses.replace(profile, tags=sorted(kept.union(profile.tags or ())))
+        return dataclasses.replace(profile, tags=tuple(sorted(kept.union(profile.tags or ()))))
 
     def copy_weights(self, transformer, report: Callable[[str], object]) -> None:
         """Sets the weights of a `Transformer`.

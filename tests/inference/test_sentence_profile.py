@@ -53,6 +53,12 @@ def test_initials_and_small_letters_begin_no_sentence(text, sentences):
 def test_it_survives_json_and_refuses_other_types():
     found = SentenceProfile(3, 5, True, ("mr",), (">>fra<<",))
     assert SentenceProfile.from_dict(json.loads(json.dumps(found.to_dict()))) == found
-    for wrong in ((3.0, 5, True), (3, -1, True), (3, 5, 1), (3, 5, True, [1]), (3, 5, True, (), [""])):
+    for wrong in (
+        (3.0, 5, True),
+        (3, -1, True),
+        (3, 5, 1),
+        (3, 5, True, [1]),
+        (3, 5, True, (), [""]),
+    ):
         with pytest.raises(ValueError, match="must be .* Received: "):
             SentenceProfile(*wrong)
