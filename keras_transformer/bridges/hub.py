@@ -58,9 +58,9 @@ def _download(name):
 
 def _find_weights(folder):
     """Returns the file of a model's weights; raises a `UserError` if it cannot be read."""
-    if (path := folder / _SAFE_WEIGHTS).exists():
+    if (path := folder / _SAFE_WEIGHTS).is_file():
         return path
-    if not (path := folder / _WEIGHTS).exists():
+    if not (path := folder / _WEIGHTS).is_file():
         rule = f"A model has its weights in {_SAFE_WEIGHTS} or {_WEIGHTS}"
         raise UserError(f"{rule}. Received: {str(folder)!r} with neither")
     if importlib.util.find_spec("torch") is None:
@@ -82,14 +82,30 @@ def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
         import safetensors.numpy
 
         try:
-            return path, safetensors.numpy.load_file(path)
+            tensors = safetensors.numpy.load_file(path)
+            _check_numbers(
+                (name, array.dtype.kind not in "biuc") for name, array in tensors.items()
+            )
+            return path, tensors
         except Exception as error:  # a SafetensorError, or of the types that NumPy lacks
             raise UserError(f"{str(path)!r} is damaged: {one_line(error)}") from error
     import torch
 
+    def is_plain(tensor):  # and not sparse, quantized, without values, or one value repeated
+        is_stored = tensor.layout == torch.strided and tensor.device.type == "cpu"
+        is_stored = is_stored and tensor.untyped_storage().nbytes() >= tensor.nbytes
+        return is_stored and tensor.is_floating_point()
+
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
+        _check_numbers((name, is_plain(tensor)) for name, tensor in tensors.items())
         return path, {name: tensor.detach() for name, tensor in tensors.items()}
     except Exception as error:  # pickle, zipfile and torch each have their own
-        reason = "it is damaged, or holds more than tensors"
+        reason = "it is damaged, or holds more than tensors of plain numbers"
         raise UserError(f"{str(path)!r} cannot be read: {reason} ({one_line(error)})") from error
+
+
+def _check_numbers(are_plain):
+    for name, is_plain in are_plain:
+        if not is_plain:
+            raise ValueError(f"{name!r} is not a dense tensor of floating-point numbers")

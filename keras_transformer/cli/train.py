@@ -22,6 +22,7 @@ from keras_transformer.cli.arguments import (
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
+from keras_transformer.export.formats import WILDCARDS
 from keras_transformer.inference.model_files import find_config
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.presets import get_preset
@@ -142,7 +143,8 @@ def _next_commands(task, output, valid_corpus, values):
         of_files = itertools.chain(*zip(task.valid_files, files, strict=True))
         of_task = () if task.name == "translation" else ("--task", task.name)
         yield "evaluate", *of_task, "--model", output, *of_files
-    yield "export", "--model", output, "--output", f"saved_models/{pathlib.Path(output).name}"
+    name = "".join("_" if letter in WILDCARDS else letter for letter in pathlib.Path(output).name)
+    yield "export", "--model", output, "--output", f"saved_models/{name}"
     yield "serve", output
 
 

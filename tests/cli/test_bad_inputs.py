@@ -116,8 +116,8 @@ average --output {model}/model.weights.h5 {model}/model.weights.h5
 """,
     # A folder that would lose a file.
     "would replace": "prepare --tsv {prepared}/valid.jsonl --valid-tsv {tsv} --output {prepared}",
-    "is not a prepared corpus that can be replaced": "prepare {pairs} --output {folder}",
-    "must be a directory. received a file": "prepare {pairs} --output {good}",
+    "holds other files and no prepared corpus": "prepare {pairs} --output {folder}",
+    "must be a folder but": "prepare {pairs} --output {good}",
     "holds other files": """
 export --model {model} --output {model}
 export --model {model} --output {folder} --format litert

@@ -87,6 +87,9 @@ def test_a_training_ends_with_the_next_commands(succeed, trained, text, tmp_path
         f"evaluate {model} --source {out}/valid.source --reference {out}/valid.target",
         *end,
     ]
+    data[-1] = tmp_path / "out [sm]*"  # TensorFlow would take the name for a pattern.
+    assert "--output 'saved_models/out _sm]_'" in succeed("train", *data).errors
+    data[-1] = tmp_path / "en-de"
     data += ["--valid-source", source, "--valid-target", target]
     assert (
         f"evaluate {model} --source {source} --reference {target}\n"

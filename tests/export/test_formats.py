@@ -52,6 +52,15 @@ def test_a_directory_with_other_files_is_refused(name, require, translator, tmp_
     assert thesis.read_text() == "years of work"
 
 
+@pytest.mark.parametrize("name", ["out [sm]", "a*", "b?", "c\\d"])
+def test_a_path_that_tensorflow_takes_for_a_pattern_is_refused(translator, tmp_path, name):
+    for path in (tmp_path / name, tmp_path / name / "1"):
+        with pytest.raises(UserError, match="cannot open a SavedModel whose path has .* Received"):
+            export(translator, path)
+    check_export_directory(tmp_path / name, "litert")
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["thesis.txt", "assets.extra/thesis.txt", "variables/a/b"])
 def test_an_export_with_a_file_of_another_origin_is_refused(translator, tmp_path, name):
     (tmp_path / "saved_model.pb").write_bytes(b"old")
