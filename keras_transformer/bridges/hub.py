@@ -5,6 +5,8 @@ import os
 import pathlib
 import re
 
+import numpy as np
+
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import read_json
 
@@ -78,34 +80,28 @@ def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
         UserError: if there is no such file, or it is damaged, or torch is needed and missing.
     """
     path = _find_weights(folder)
-    if path.name == _SAFE_WEIGHTS:
-        import safetensors.numpy
-
-        try:
-            tensors = safetensors.numpy.load_file(path)
-            _check_numbers(
-                (name, array.dtype.kind not in "biuc") for name, array in tensors.items()
-            )
-            return path, tensors
-        except Exception as error:  # a SafetensorError, or of the types that NumPy lacks
-            raise UserError(f"{str(path)!r} is damaged: {one_line(error)}") from error
-    import torch
-
-    def is_plain(tensor):  # and not sparse, quantized, without values, or one value repeated
-        is_stored = tensor.layout == torch.strided and tensor.device.type == "cpu"
-        is_stored = is_stored and tensor.untyped_storage().nbytes() >= tensor.nbytes
-        return is_stored and tensor.is_floating_point()
-
     try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
-        _check_numbers((name, is_plain(tensor)) for name, tensor in tensors.items())
-        return path, {name: tensor.detach() for name, tensor in tensors.items()}
-    except Exception as error:  # pickle, zipfile and torch each have their own
+        if path.name == _SAFE_WEIGHTS:
+            import safetensors.numpy
+
+            tensors = safetensors.numpy.load_file(path)
+        else:
+            import torch
+
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
+        for name, tensor in tensors.items():
+            if not _is_plain(tensor):
+                raise ValueError(f"{name!r} is not a dense tensor of floating-point numbers")
+        return path, tensors
+    except Exception as error:  # safetensors, pickle, zipfile and torch each have their own
         reason = "it is damaged, or holds more than tensors of plain numbers"
         raise UserError(f"{str(path)!r} cannot be read: {reason} ({one_line(error)})") from error
 
 
-def _check_numbers(are_plain):
-    for name, is_plain in are_plain:
-        if not is_plain:
-            raise ValueError(f"{name!r} is not a dense tensor of floating-point numbers")
+def _is_plain(tensor):
+    if isinstance(tensor, np.ndarray):
+        return tensor.dtype.kind not in "biuc"
+    # Not sparse, on a device without memory, quantized, or one number repeated.
+    is_dense = str(tensor.layout) == "torch.strided" and tensor.device.type == "cpu"
+    is_dense = is_dense and tensor.untyped_storage().nbytes() >= tensor.nbytes
+    return is_dense and tensor.is_floating_point()

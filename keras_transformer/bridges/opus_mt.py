@@ -34,18 +34,15 @@ _SETTINGS = {
     "normalize_embedding": (False,),
     "add_final_layer_norm": (False,),
 }
-# Settings of transformers' generation that change the best answer, and the values without effect.
-# None has none either. Others concern sampling, or the speed.
+# Settings of transformers' generation that change the best answer, by the value without effect.
+# Others concern sampling or the speed.
 _NEUTRAL = {
-    **dict.fromkeys(("do_sample", "early_stopping"), (False, "never")),
-    **dict.fromkeys(("min_length", "min_new_tokens", "no_repeat_ngram_size"), (0,)),
-    **dict.fromkeys(("encoder_no_repeat_ngram_size", "diversity_penalty"), (0,)),
-    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty"), (1,)),
-    **dict.fromkeys(("guidance_scale", "num_beam_groups"), (1,)),
-    **dict.fromkeys(("penalty_alpha", "constraints", "force_words_ids", "sequence_bias"), ()),
-    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id"), ()),
-    **dict.fromkeys(("exponential_decay_length_penalty", "stop_strings", "max_time"), ()),
-    **dict.fromkeys(("watermarking_config", "dola_layers"), ()),
+    0: "min_length min_new_tokens no_repeat_ngram_size encoder_no_repeat_ngram_size do_sample "
+    "early_stopping diversity_penalty",
+    1: "repetition_penalty encoder_repetition_penalty guidance_scale num_beam_groups",
+    None: "penalty_alpha constraints force_words_ids sequence_bias suppress_tokens stop_strings "
+    "begin_suppress_tokens forced_bos_token_id exponential_decay_length_penalty max_time "
+    "watermarking_config dola_layers",
 }
 _LARGEST_HEAD = 2**16  # characters of a card
 _KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
@@ -161,13 +158,13 @@ def _search(settings):
 
 def _check_generation(settings, vocabulary):
     """Raises a `ValueError` if ids are others, or a setting asks for other answers than ours."""
-    padding, end = [[vocabulary["<pad>"]]], vocabulary["</s>"]
+    neutral: dict[str, Any] = {n: value for value, names in _NEUTRAL.items() for n in names.split()}
     # Padding is never generated, and an answer ends at its limit.
-    allowed = {**_NEUTRAL, "bad_words_ids": ([], padding), "forced_eos_token_id": (end,)}
-    for name, values in allowed.items():
-        value = settings.get(name)
+    neutral |= {"bad_words_ids": [[vocabulary["<pad>"]]], "forced_eos_token_id": vocabulary["</s>"]}
+    for name, value in neutral.items():
         rule = f"A model whose files set `{name}` cannot be imported: the search would ignore it"
-        peer.check_supported(value is None or value in values, rule, **{name: value})
+        received = settings.get(name)
+        peer.check_supported(received in (None, value), rule, **{name: received})
     pieces = {"pad_token_id": "<pad>", "eos_token_id": "</s>", "decoder_start_token_id": "<pad>"}
     for name, piece in pieces.items():
         rule = f"`{name}` must be the id of {piece!r}, {vocabulary[piece]}"

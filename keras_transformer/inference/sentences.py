@@ -46,6 +46,7 @@ _SPARE = 1.1
 _MAX_TEXTS, _USUAL, _SINGLE = 50_000, 0.99, 0.95
 # The minimum number of full stops of an abbreviation, and its maximum length.
 _MIN_COUNT, _LONGEST_ABBREVIATION = 2, 6
+_LIKE_A_TAG = re.compile(r"[\W_].*[^\W\d_].*[\W_]")  # `<2de>`, `>>de<<`, `__de__`
 _WORDS = Rule(tuple, "a list of words", lambda words: all(w and isinstance(w, str) for w in words))
 
 
@@ -105,6 +106,14 @@ class SentenceProfile(Settings):
             tags=tags,
         )
 
+    @staticmethod
+    def tags_of(profile: "SentenceProfile | None", tokenizer: Tokenizer) -> Sequence[str]:
+        """Returns the tags that a profile declares, or the symbols that look like tags."""
+        if profile is not None and profile.tags is not None:
+            return profile.tags
+        languages = tokenizer.languages
+        return [s for s in tokenizer.symbols if s in languages or _LIKE_A_TAG.fullmatch(s)]
+
     def is_several(self, text: str, num_subwords: int) -> bool:
         """Returns whether a text has more sentences than was usual in the training text.
 
@@ -145,18 +154,6 @@ class TextPart(NamedTuple):
     ids: list[int]
     ends_word: bool = True  # whether the next part begins with another word
     tags: str = ""  # in front of the text
-
-
-def tags_of(tokenizer: Tokenizer, profile: SentenceProfile | None) -> Sequence[str]:
-    """Returns the symbols of a tokenizer that are tags, as the profile declares them."""
-    if profile is not None and profile.tags is not None:
-        return profile.tags
-    return [s for s in tokenizer.symbols if s in tokenizer.languages or _is_like_a_tag(s)]
-
-
-def _is_like_a_tag(symbol):  # `<2de>`, `>>de<<`, `[de]`, `__de__`, and not `-`, `7`, `C++`
-    has_marks = not symbol[0].isalnum() and not symbol[-1].isalnum()
-    return has_marks and any(map(str.isalpha, symbol))
 
 
 def split_tags(text: str, known: Sequence[str]) -> tuple[str, str]:

@@ -15,13 +15,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, one_answer
 from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
 from keras_transformer.inference.results import Alignment, Hypothesis, Score, align_words
-from keras_transformer.inference.sentences import (
-    SentenceProfile,
-    TextPart,
-    split_tags,
-    split_text,
-    tags_of,
-)
+from keras_transformer.inference.sentences import SentenceProfile, TextPart, split_tags, split_text
 from keras_transformer.inference.shortlist import Shortlist
 from keras_transformer.layers.checks import check_argument, check_choice
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
@@ -164,7 +158,7 @@ class Translator(Pipeline):
         """Returns each text as a list of one part."""
         texts = _checked_texts("texts", texts)
         encoded = self.source_tokenizer.encode_batch(texts)
-        tags = tags_of(self.source_tokenizer, self.sentence_profile)
+        tags = SentenceProfile.tags_of(self.sentence_profile, self.source_tokenizer)
         pairs = zip(encoded, [split_tags(text, tags) for text in texts], strict=True)
         return [[TextPart(text, ids, tags=tags)] for ids, (tags, text) in pairs]
 

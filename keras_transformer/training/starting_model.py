@@ -16,7 +16,7 @@ from keras_transformer.inference.model_directory import (
     read_model,
     read_tokenizers,
 )
-from keras_transformer.inference.sentences import SentenceProfile, tags_of
+from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.tasks import get_task
 
 
@@ -70,7 +70,8 @@ class StartingModel:
     def with_tags(self, profile: SentenceProfile) -> SentenceProfile:
         """Returns the profile with those tags of this model too that the vocabulary has."""
         stored = self._config.get("sentence_profile")
-        tags = tags_of(self._known.source, stored and SentenceProfile.from_dict(stored))
+        stored = stored and SentenceProfile.from_dict(stored)
+        tags = SentenceProfile.tags_of(stored, self._known.source)
         kept = set(self.tokenizers.source.symbols).intersection(tags)
         return dataclasses.replace(profile, tags=tuple(sorted(kept.union(profile.tags or ()))))
 

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from keras_transformer.data.encoded_corpus import Corpus
 
 # A choice: 29,000 image captions are enough for captions, see examples/README.md.
@@ -10,6 +12,8 @@ FEW_PAIRS = 10_000
 _SHARE_OF_COPIES = 0.01
 _SAMPLE = 100_000  # pairs whose words are collected
 _WORD = re.compile(r"\w+")
+_NUM_FIRST = 10  # pairs that are compared with names of columns
+_NUM_NAMED = 3  # empty pairs
 
 
 def text_warnings(train_corpus: Corpus, valid_corpus: Corpus, adapts: bool) -> Iterator[str]:
@@ -17,8 +21,14 @@ def text_warnings(train_corpus: Corpus, valid_corpus: Corpus, adapts: bool) -> I
     valid = list(valid_corpus)
     valid_sources, leaked = {source.strip() for source, _ in valid}, set()
     words: tuple[set, set] = set(), set()
+    first: list[tuple[str, str]] = []
+    empty: list[int] = []
     num_pairs = num_copies = 0
     for num_pairs, (source, target) in enumerate(train_corpus, start=1):
+        if num_pairs <= _NUM_FIRST:
+            first.append((source, target))
+        if len(empty) < _NUM_NAMED and not (source.strip() and target.strip()):
+            empty.append(num_pairs - 1)
         num_copies += source == target != ""
         if source.strip() in valid_sources:
             leaked.add(source.strip())
@@ -28,6 +38,14 @@ def text_warnings(train_corpus: Corpus, valid_corpus: Corpus, adapts: bool) -> I
     if num_pairs < FEW_PAIRS and not adapts:
         few = f"{num_pairs:,} training pairs are few (below {FEW_PAIRS:,}): expect poor answers to"
         yield f"{few} new text. Add text, or adapt a published model (--start-from)."
+    if empty:
+        # The numbers in the file, from which pairs may be held out.
+        numbers = np.asarray(getattr(train_corpus, "numbers", range(1, empty[-1] + 2)))[empty]
+        yield f"The first pairs with an empty side are {', '.join(map(str, numbers))} (from 1)."
+    are_names = [all(map(_WORD.fullmatch, pair)) for pair in first]
+    if len(first) > 1 and are_names[0] and not any(are_names[1:]):
+        advice = f"remove the line, or for --tsv give --columns {','.join(first[0])}"
+        yield f"The first pair, {first[0]}, looks like names of columns: {advice}."
     if num_copies >= _SHARE_OF_COPIES * num_pairs:
         share = f"{num_copies:,} of {num_pairs:,} training pairs ({num_copies / num_pairs:.1%})"
         yield f"{share} have the same text on both sides: the model learns to copy."

@@ -222,7 +222,7 @@ def _replace_by(name, kind):
 
 _READ = {"config.json": "a pipe or a device|cannot be read|larger than", "vocab.json": "",
          "generation_config.json": "", "source.spm": "without source.spm|larger than",
-         "model.safetensors": "with neither|is damaged"}  # fmt: skip
+         "model.safetensors": "with neither|it is damaged"}  # fmt: skip
 _READ |= dict.fromkeys(("vocab.json", "generation_config.json"), _READ["config.json"])
 
 
@@ -266,9 +266,9 @@ WRONG = {
             "model.safetensors": "model.safetensors or pytorch_model.bin",
         }.items()
     },
-    "truncated": (_truncate, "model.safetensors' is damaged"),
-    "10 TB": (_declare_terabytes, "model.safetensors' is damaged"),
-    "10 TB of header": (_long_header, "model.safetensors' is damaged"),
+    "truncated": (_truncate, "model.safetensors' cannot be read: it is damaged"),
+    "10 TB": (_declare_terabytes, "model.safetensors' cannot be read: it is damaged"),
+    "10 TB of header": (_long_header, "model.safetensors' cannot be read: it is damaged"),
     "executes": (_pickle, "pytorch_model.bin' cannot be read: .*more than tensors"),
     "vocabulary": (_other_vocabulary, "'model.shared.weight' must have the shape .*Received: "),
     "ids twice": (_change_json("vocab.json", **{"</s>": 1}), "must give the ids from 0 to"),
@@ -293,7 +293,7 @@ WRONG = {
     },
     **{name: (_change_tensor(change), _NOT_PLAIN) for name, change in _TENSORS.items()},
     "not finite": (_change_tensor(lambda torch, t: t / 0), "pytorch_model.bin'.*not finite"),
-    "safe integers": (_safe_integers, "model.safetensors' is damaged: .*is not a dense tensor"),
+    "safe integers": (_safe_integers, "model.safetensors' cannot be read: .*is not a dense tensor"),
     **{
         f"{file} {name}": (_change_json(file, **{name: value}), f"{name}=")
         for name, value in _GENERATION.items()
