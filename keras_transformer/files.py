@@ -66,34 +66,23 @@ def _written_aside(path, replace):
         remove(temporary)
 
 
-def check_replaceable(
-    directory: str | os.PathLike, title: str, marker: str, entries: Iterable[str]
-) -> None:
+def check_folder(directory: str | os.PathLike, title: str, marker: str, entries: Iterable) -> None:
     """Raises a `UserError` unless a folder is missing, empty, or an earlier result to replace.
 
     This is the rule of all commands that write a folder, except `train`, which resumes. A result,
-    called `title` in messages, has the file `marker` and others that match `entries`.
+    called `title` in messages, has the file `marker` and no others than `entries`.
     """
     directory = pathlib.Path(directory)
-    if not directory.exists():
-        return
-    if not directory.is_dir():
+    if directory.exists() and not directory.is_dir():
         raise UserError(f"The output must be a folder but {str(directory)!r} is a file.")
-    if any(directory.iterdir()) and not (directory / marker).is_file():
-        raise UserError(
-            f"{str(directory)!r} holds other files and no {title}: name a new folder, an empty "
-            f"one, or an earlier {title}."
-        )
     files = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
     names = sorted(path.relative_to(directory).as_posix() for path in files)
-    allowed = {marker, *entries}
+    allowed = {marker, *entries} if marker in names else ()
     foreign = [name for name in names if not any(fnmatch.fnmatchcase(name, e) for e in allowed)]
     if foreign:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
-        raise UserError(
-            f"{str(directory)!r} holds {foreign[0]!r}{more}, which replacing the {title} there "
-            "would delete: move it away, or name a new folder."
-        )
+        rule = f"An output folder must be new, empty, or an earlier {title} without other files"
+        raise UserError(f"{rule}. Received: {str(directory)!r} with {foreign[0]!r}{more}")
 
 
 def _replace_folder(new, directory):
@@ -246,13 +235,16 @@ def remove(path: pathlib.Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def require_file(path: str | os.PathLike) -> pathlib.Path:
-    """Returns `path` as a `pathlib.Path`; raises a `UserError` if it is not an existing file."""
+def require_file(path: str | os.PathLike, is_reread: bool = False) -> pathlib.Path:
+    """Returns a path; raises a `UserError` if it is no file, or a pipe that would be read again."""
     path = pathlib.Path(path)
     if path.is_dir():
         raise UserError(f"Expected a file but {str(path)!r} is a folder.")
     if not path.exists():
         raise UserError(f"File not found: {str(path)!r}.")
+    if is_reread and not path.is_file():
+        kind = "a pipe" if path.is_fifo() else "not a regular file"
+        raise UserError(f"{str(path)!r} is {kind}; it is read more than once: give a regular file.")
     return path
 
 

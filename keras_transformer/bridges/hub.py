@@ -103,5 +103,5 @@ def _is_plain(tensor):
         return tensor.dtype.kind not in "biuc"
     # Not sparse, on a device without memory, quantized, or one number repeated.
     is_dense = str(tensor.layout) == "torch.strided" and tensor.device.type == "cpu"
-    is_dense = is_dense and tensor.untyped_storage().nbytes() >= tensor.nbytes
-    return is_dense and tensor.is_floating_point()
+    is_stored = is_dense and tensor.untyped_storage().nbytes() >= tensor.nbytes
+    return is_stored and tensor.is_floating_point()

@@ -44,7 +44,6 @@ _NEUTRAL = {
     "begin_suppress_tokens forced_bos_token_id exponential_decay_length_penalty max_time "
     "watermarking_config dola_layers",
 }
-_LARGEST_HEAD = 2**16  # characters of a card
 _KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _EPSILON = 1e-5  # torch's default, which transformers does not write into files
 # The logit of ids that must not be generated.
@@ -199,7 +198,7 @@ def _origin(source, folder, settings):
     card = folder / "README.md"
     if card.is_file():
         with open(card, encoding="utf-8", errors="replace") as file:
-            text = file.read(_LARGEST_HEAD)
+            text = file.read(2**16)  # Only its head is needed.
         head = re.match(r"---\n.*?\n---", text, re.DOTALL)
         if found := head and re.search(r"^license: *(\S.*)$", head[0], re.MULTILINE):
             origin["license"] = found[1].strip()

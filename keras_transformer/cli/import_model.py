@@ -4,8 +4,7 @@ import pathlib
 
 from keras_transformer.cli.arguments import add_options, load_backend
 from keras_transformer.cli.progress import say
-from keras_transformer.errors import UserError
-from keras_transformer.files import check_replaceable, read_json
+from keras_transformer.files import check_folder, read_json
 from keras_transformer.inference.model_files import CONFIG_FILE, WEIGHTS_FILE
 
 
@@ -20,11 +19,9 @@ def run(arguments):
     from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES
 
     path = pathlib.Path(arguments.output, CONFIG_FILE)
-    entries = {WEIGHTS_FILE, *TOKENIZER_FILES}
-    check_replaceable(arguments.output, "imported model", CONFIG_FILE, entries)
-    if path.exists() and not read_json(path).get("origin"):
-        rule = f"{arguments.output!r} holds a model that was not imported: name a new folder"
-        raise UserError(f"{rule}.")
+    is_imported = path.is_file() and read_json(path).get("origin")
+    entries = {WEIGHTS_FILE, *TOKENIZER_FILES} if is_imported else ()
+    check_folder(arguments.output, "imported model", CONFIG_FILE, entries)
     find_model(arguments.source)  # Raises its errors before TensorFlow is loaded.
     load_backend()
     from keras_transformer.bridges.opus_mt import load_opus_mt

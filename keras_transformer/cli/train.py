@@ -22,7 +22,6 @@ from keras_transformer.cli.arguments import (
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
-from keras_transformer.export.formats import WILDCARDS
 from keras_transformer.inference.model_files import find_config
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.presets import get_preset
@@ -134,6 +133,7 @@ def _train(task, kind, values, say):
 def _next_commands(task, output, valid_corpus, values):
     """Yields the words of the commands that use and score the model."""
     from keras_transformer.data.held_out import VALID_FILES, HeldOutPairs
+    from keras_transformer.export.formats import WILDCARDS
 
     yield task.command, "--model", output, next(iter(valid_corpus or [("TEXT",)]))[0]
     files = [values[name] for name in task.valid_files.values()]

@@ -77,17 +77,14 @@ def graph_subwords(pieces) -> GraphTokenizer:
 def graph_mapped_pieces(
     model: bytes, pieces: Sequence[str], languages: Sequence[str]
 ) -> GraphTokenizer:
-    """Returns a `MappedTokenizer` in the graph; `pieces` are those of all ids.
-
-    A text that lacks a language code has no ids: an error would fail the other texts of its batch.
-    """
+    """Returns a `MappedTokenizer` in the graph; `pieces` are those of all ids."""
     tokenizer = _sentencepiece(model, tf.string)
     table, known = _vocabulary(pieces)
 
     def tokenize(text):
         has_code = tf.strings.regex_full_match(text, f"(?s)({LANGUAGE.pattern}).*")
         code = tf.strings.regex_replace(text, f"(?s)^({LANGUAGE.pattern}).*$", r"\1")
-        if languages:
+        if languages:  # Without a code, a text has no ids: an error would fail the whole batch.
             has_code &= tf.reduce_any(code[:, None] == tf.constant(languages), axis=1)
             text = tf.where(has_code, text, "")
         rest = tf.strings.regex_replace(text, f"(?s)^{LANGUAGE.pattern}", "", replace_global=False)

@@ -32,13 +32,7 @@ from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture, check_tags
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES, TokenizerPair
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.files import (
-    atomic_folder,
-    atomic_write,
-    check_replaceable,
-    read_json,
-    remove,
-)
+from keras_transformer.files import atomic_folder, atomic_write, check_folder, read_json, remove
 
 DESCRIPTION_FILE = "prepared.json"
 VALID_TEXT_FILE = "valid.jsonl"
@@ -165,7 +159,7 @@ def prepare_corpus(
 
 def check_prepared_directory(directory: str | os.PathLike) -> None:
     """Raises a `UserError` if `prepare_corpus` may not write into the directory."""
-    check_replaceable(directory, "prepared corpus", DESCRIPTION_FILE, _OWN_FILES)
+    check_folder(directory, "prepared corpus", DESCRIPTION_FILE, _OWN_FILES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,11 +270,8 @@ def _read_description(directory):
         splits = {name: PreparedSplit(**split) for name, split in content["splits"].items()}
         max_length, checksums = content["max_length"], content["tokenizers"]
         _check_max_length(max_length)
-        names = sorted(file.split(".")[0] for file in TOKENIZER_FILES.intersection(checksums))
-        if len(names) < len(checksums) or names not in (
-            ["tokenizer"],
-            ["source_tokenizer", "target_tokenizer"],
-        ):
+        names = sorted(n.split(".")[0] if n in TOKENIZER_FILES else "" for n in checksums)
+        if names not in (["tokenizer"], ["source_tokenizer", "target_tokenizer"]):
             raise ValueError(f"other tokenizers are expected. Received: {names}")
         if "train" not in splits:
             raise ValueError("it has no training pairs")

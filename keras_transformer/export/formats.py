@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_folder, check_replaceable
+from keras_transformer.files import atomic_folder, check_folder
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.setting import Setting, choice, declare_options
 
@@ -169,8 +169,7 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
         directory, format: as in `export`.
 
     Raises:
-        UserError: if it is a file, or has other files, which an export would delete; or if
-            TensorFlow cannot open a SavedModel there.
+        UserError: if it is a file or has other files, or TensorFlow cannot read its path.
 
     Example:
 
@@ -182,7 +181,7 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
     if chosen.name == "saved_model" and (wrong := set(path.as_posix()).intersection(WILDCARDS)):
         rule = f"TensorFlow cannot open a SavedModel whose path has one of {WILDCARDS}"
         raise UserError(f"{rule}. Received: {str(path)!r} with {min(wrong)!r}")
-    check_replaceable(directory, chosen.title, chosen.marker, chosen.entries)
+    check_folder(directory, chosen.title, chosen.marker, chosen.entries)
 
 
 def check_export_packages(format: str) -> None:

@@ -46,7 +46,8 @@ _SPARE = 1.1
 _MAX_TEXTS, _USUAL, _SINGLE = 50_000, 0.99, 0.95
 # The minimum number of full stops of an abbreviation, and its maximum length.
 _MIN_COUNT, _LONGEST_ABBREVIATION = 2, 6
-_LIKE_A_TAG = re.compile(r"[\W_].*[^\W\d_].*[\W_]")  # `<2de>`, `>>de<<`, `__de__`
+# `<2de>`, `>>de<<` or `__de__`, and not `-`, `7` or `C++`.
+_LIKE_A_TAG = re.compile(r"[\W_][\W\d_]*+[^\W\d_].*(?<=[\W_])")
 _WORDS = Rule(tuple, "a list of words", lambda words: all(w and isinstance(w, str) for w in words))
 
 
@@ -111,8 +112,7 @@ class SentenceProfile(Settings):
         """Returns the tags that a profile declares, or the symbols that look like tags."""
         if profile is not None and profile.tags is not None:
             return profile.tags
-        languages = tokenizer.languages
-        return [s for s in tokenizer.symbols if s in languages or _LIKE_A_TAG.fullmatch(s)]
+        return list(filter(_LIKE_A_TAG.fullmatch, tokenizer.symbols))
 
     def is_several(self, text: str, num_subwords: int) -> bool:
         """Returns whether a text has more sentences than was usual in the training text.

@@ -392,12 +392,11 @@ def _encode_words(tokenizer, name, texts):
     """Returns the ids of each text, and the number of ids of each of its words."""
     ids, lengths = [], []
     for text in _checked_texts(name, texts):
-        # Each word is encoded behind the language code of its text.
         code = next((code for code in tokenizer.languages if text.startswith(code)), "")
-        words = [word.removeprefix(code) for word in text.split()]
-        pieces = [row[bool(code) :] for row in tokenizer.encode_batch([code + w for w in words])]
-        if code:
-            pieces[0].insert(0, tokenizer.encode(code)[0])
+        # Each word is encoded behind the language code of its text, which only the first keeps.
+        words = [code * (number > 0) + word for number, word in enumerate(text.split())]
+        pieces = tokenizer.encode_batch(words)
+        pieces[1:] = [row[bool(code) :] for row in pieces[1:]]
         ids.append([token for word in pieces for token in word])
         lengths.append(list(map(len, pieces)))
     return ids, lengths

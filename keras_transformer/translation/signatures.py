@@ -5,7 +5,6 @@ answers, which do not depend on other rows unless they are sampled or use a shor
 processed in chunks of bounded size, which limits its memory.
 """
 
-import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -56,7 +55,7 @@ class TranslatorFunctions(ServedFunctions):
         empty = tf.zeros([0, length])
         values = in_chunks(score_rows, tf.shape(text)[0], chunk_size, empty)
         is_impossible = self._lacks_language(text, sources)[:, None] & (padded(targets) != PAD_ID)
-        values = tf.where(is_impossible, -np.inf, values)
+        values = tf.where(is_impossible, float("-inf"), values)
         return {
             "log_probability": tf.reduce_sum(values, axis=1),
             "num_tokens": tf.cast(targets.row_lengths(), tf.int32),
@@ -104,7 +103,7 @@ class TranslatorFunctions(ServedFunctions):
             return tf.reshape(self.module.target_tokenizer.detokenize(flat), tf.shape(scores))
 
         answers, scores = self._search(sources, num_subwords, search, write)
-        scores = tf.where(self._lacks_language(text, sources)[:, None], -np.inf, scores)
+        scores = tf.where(self._lacks_language(text, sources)[:, None], float("-inf"), scores)
         return (answers, scores), truncated
 
     def _lacks_language(self, text, sources):

@@ -1,9 +1,8 @@
 """`text_warnings`: what is probably wrong with the text of a training."""
 
+import itertools
 import re
 from collections.abc import Iterator
-
-import numpy as np
 
 from keras_transformer.data.encoded_corpus import Corpus
 
@@ -13,7 +12,6 @@ _SHARE_OF_COPIES = 0.01
 _SAMPLE = 100_000  # pairs whose words are collected
 _WORD = re.compile(r"\w+")
 _NUM_FIRST = 10  # pairs that are compared with names of columns
-_NUM_NAMED = 3  # empty pairs
 
 
 def text_warnings(train_corpus: Corpus, valid_corpus: Corpus, adapts: bool) -> Iterator[str]:
@@ -21,14 +19,11 @@ def text_warnings(train_corpus: Corpus, valid_corpus: Corpus, adapts: bool) -> I
     valid = list(valid_corpus)
     valid_sources, leaked = {source.strip() for source, _ in valid}, set()
     words: tuple[set, set] = set(), set()
-    first: list[tuple[str, str]] = []
     empty: list[int] = []
     num_pairs = num_copies = 0
     for num_pairs, (source, target) in enumerate(train_corpus, start=1):
-        if num_pairs <= _NUM_FIRST:
-            first.append((source, target))
-        if len(empty) < _NUM_NAMED and not (source.strip() and target.strip()):
-            empty.append(num_pairs - 1)
+        if len(empty) < 3 and not (source.strip() and target.strip()):
+            empty.append(num_pairs)
         num_copies += source == target != ""
         if source.strip() in valid_sources:
             leaked.add(source.strip())
@@ -39,9 +34,11 @@ def text_warnings(train_corpus: Corpus, valid_corpus: Corpus, adapts: bool) -> I
         few = f"{num_pairs:,} training pairs are few (below {FEW_PAIRS:,}): expect poor answers to"
         yield f"{few} new text. Add text, or adapt a published model (--start-from)."
     if empty:
-        # The numbers in the file, from which pairs may be held out.
-        numbers = np.asarray(getattr(train_corpus, "numbers", range(1, empty[-1] + 2)))[empty]
-        yield f"The first pairs with an empty side are {', '.join(map(str, numbers))} (from 1)."
+        # Pairs of the file may be held out.
+        numbers = getattr(train_corpus, "numbers", range(1, num_pairs + 1))
+        shown = ", ".join(f"{numbers[number - 1]:,}" for number in empty)
+        yield f"The first pairs with an empty side are {shown} (from 1)."
+    first = list(itertools.islice(train_corpus, _NUM_FIRST))
     are_names = [all(map(_WORD.fullmatch, pair)) for pair in first]
     if len(first) > 1 and are_names[0] and not any(are_names[1:]):
         advice = f"remove the line, or for --tsv give --columns {','.join(first[0])}"

@@ -116,9 +116,9 @@ average --output {model}/model.weights.h5 {model}/model.weights.h5
 """,
     # A folder that would lose a file.
     "would replace": "prepare --tsv {prepared}/valid.jsonl --valid-tsv {tsv} --output {prepared}",
-    "holds other files and no prepared corpus": "prepare {pairs} --output {folder}",
+    "an earlier prepared corpus without other files": "prepare {pairs} --output {folder}",
     "must be a folder but": "prepare {pairs} --output {good}",
-    "holds other files": """
+    "without other files. received": """
 export --model {model} --output {model}
 export --model {model} --output {folder} --format litert
 """,

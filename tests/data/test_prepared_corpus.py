@@ -221,12 +221,12 @@ def test_an_earlier_one_is_replaced_whole_and_nothing_else_is(prepared, tmp_path
     names = {path.name for path in prepared.directory.iterdir()}
     assert names == {"prepared.json", "tokenizer.model", "train-00000-of-00001.tfrecord"}
     (prepared.directory / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="holds 'notes.txt', which replacing the prepared"):
+    with pytest.raises(UserError, match="prepared corpus without other files. .* with 'notes.txt'"):
         prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
     (prepared.directory / "notes.txt").unlink()
     (prepared.directory / "valid.jsonl").mkdir()  # a folder of anything is no part of a corpus
     (prepared.directory / "valid.jsonl" / "tokenizer.txt").touch()
-    with pytest.raises(UserError, match="holds 'valid.jsonl/tokenizer.txt', which"):
+    with pytest.raises(UserError, match="with 'valid.jsonl/tokenizer.txt'"):
         prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="must be a folder but .* is a file"):
