@@ -11,7 +11,7 @@ from keras_transformer.decoding.constraints import CONSTRAINTS, check_static_voc
 from keras_transformer.decoding.search import Search, SearchResult, Step, keep_shapes, run_search
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.tensors import Tensor
-from keras_transformer.settings.setting import BEAMS, SIZE, Rule, number, setting
+from keras_transformer.settings.setting import SIZE, Rule, number, setting
 
 # In float32 a smaller number may count as 0, and logits divided by it as infinite.
 _SMALLEST, _LARGEST = 1e-20, 1e20
@@ -78,7 +78,7 @@ class Sampling(Search, name="sampling"):
     temperature: float = setting(1.0, number(_SMALLEST, _LARGEST))
     top_k: int | None = setting(None, SIZE)
     top_p: float | None = setting(None, number(_SMALLEST, 1))
-    num_samples: int = setting(1, BEAMS)
+    num_samples: int = setting(1, SIZE)
     seed: int = setting(0, _SEED)
     constraints: tuple = setting((), CONSTRAINTS)
 

@@ -109,7 +109,11 @@ class SentenceProfile(Settings):
 
     @staticmethod
     def tags_of(profile: "SentenceProfile | None", tokenizer: Tokenizer) -> Sequence[str]:
-        """Returns the tags that a profile declares, or the symbols that look like tags."""
+        """Returns the tags that a profile declares, or the symbols that look like tags.
+
+        Args:
+            profile, tokenizer: The profile or None, and the tokenizer of the sources.
+        """
         if profile is not None and profile.tags is not None:
             return profile.tags
         return list(filter(_LIKE_A_TAG.fullmatch, tokenizer.symbols))
