@@ -10,6 +10,7 @@ import keras
 
 from keras_transformer.bridges import peer
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
+from keras_transformer.layers.effective_weights import plain_copy
 
 _SETTINGS = (
     *("num_heads", "key_dim", "value_dim", "dropout", "use_bias", "sliding_window", "seed"),
@@ -78,6 +79,7 @@ def to_keras(layer: MultiHeadAttention) -> keras.layers.MultiHeadAttention:
     1048576
     """
     peer.check_built("layer", layer, [MultiHeadAttention])
+    layer = plain_copy(layer)
     peer.check_function(layer, "Keras")
     settings = {name: getattr(layer, name) for name in _SETTINGS}
     theirs = keras.layers.MultiHeadAttention(**settings, dtype=layer.dtype_policy)
@@ -153,6 +155,7 @@ def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
     """
     classes = _keras_hub_classes()
     peer.check_built("layer", layer, classes)
+    layer = plain_copy(layer)
     names = peer.sublayer_names(type(layer), "Keras")
     attentions = list(filter(None, peer.attentions(layer, names)))
     for attention in attentions:

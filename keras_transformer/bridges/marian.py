@@ -16,6 +16,7 @@ from keras_transformer.bridges import peer
 from keras_transformer.bridges.torch import tensors
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.layers.effective_weights import plain_copy
 from keras_transformer.models import Transformer, TransformerConfig
 
 # Marian's activation_function -> Keras activation; Marian accepts Keras' names too.
@@ -117,6 +118,7 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     transformers = peer.import_peer("transformers", "oracles")
     torch = peer.import_peer("torch", "oracles")
     peer.check_built("model", model, [Transformer])
+    model = plain_copy(model)
     check_positive_integer("max_length", max_length)
     config = model.config
     dims = [None, config.d_model / config.num_heads]

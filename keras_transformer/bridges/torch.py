@@ -12,6 +12,7 @@ from keras_transformer.layers import (
     EncoderBlock,
     MultiHeadAttention,
 )
+from keras_transformer.layers.effective_weights import plain_copy
 
 _BLOCK_OF_STACK = {Encoder: EncoderBlock, Decoder: DecoderBlock}
 _MODULES: dict[type, str] = {
@@ -66,7 +67,8 @@ def to_torch(layer: keras.layers.Layer) -> Any:
 
     Returns:
         A new module on the CPU, batch-first and in evaluation mode. If the attentions of a block
-        have no biases, the module's are zero. torch has no dropout of a stack's inputs.
+        have no biases, the module's are zero. torch has no dropout of a stack's inputs. Quantized
+        weights are dequantized, and LoRA is merged.
 
     Raises:
         ValueError: If the layer is not built, or has a feature that torch lacks.
@@ -81,6 +83,7 @@ def to_torch(layer: keras.layers.Layer) -> Any:
     """
     peer.import_peer("torch", "torch")
     peer.check_built("layer", layer, _MODULES)
+    layer = plain_copy(layer)
     if type(layer) is MultiHeadAttention:
         return _export_attention(layer).eval()
     return (_export_stack if type(layer) in _BLOCK_OF_STACK else _export_block)(layer).eval()

@@ -41,7 +41,7 @@ def run(arguments):
     if (directory / "saved_model.pb").is_file():
         directory /= IN_SAVED_MODEL
         if not directory.is_dir():
-            message = "A SavedModel must be of one model and this version: export the model again"
+            message = "A SavedModel must be of this version and of one model that is not quantized"
             raise UserError(f"{message}. Received: --model {arguments.model[0]!r}")
     load_backend()
     from keras_transformer import evaluation

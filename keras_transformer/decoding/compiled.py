@@ -1,7 +1,9 @@
-"""A whole search as one compiled function, on every backend."""
+"""Whole searches as compiled functions, on every backend."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
 import keras
 
@@ -59,6 +61,37 @@ def compile_search(
         return compiled(*args, **kwargs)
 
     return call
+
+
+class CompiledSearches:
+    """Functions of one model that are compiled once, and again when its variables are others.
+
+    `quantize` and `enable_lora` replace and add variables, which a compiled function would not see.
+    Several threads may call `get` at the same time.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._variables: list = []
+        self._compiled: dict[Hashable, Callable] = {}
+        self._compiling = threading.Lock()
+
+    def get(
+        self,
+        key: Hashable,
+        function: Callable,
+        sizes: Sequence[str] = (),
+        ranks: Mapping[str, int] | None = None,
+    ) -> Callable:
+        """Returns `compile_search(function, model.variables, sizes, ranks)`, stored under a key."""
+        with self._compiling:
+            variables = self._model.variables
+            if list(map(id, variables)) != list(map(id, self._variables)):
+                self._compiled.clear()
+                self._variables = variables
+            if key not in self._compiled:
+                self._compiled[key] = compile_search(function, variables, sizes, ranks)
+            return self._compiled[key]
 
 
 def _compile_jax(function, variables, sizes):

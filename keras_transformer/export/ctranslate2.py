@@ -12,6 +12,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.export.formats import export_folder
 from keras_transformer.inference.translator import Translator
 from keras_transformer.layers import SinusoidalPositionEncoding
+from keras_transformer.layers.effective_weights import plain_copy
 
 # Keras activation -> CTranslate2's name.
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
@@ -62,7 +63,7 @@ def export_ctranslate2(
 
 def _specification(translator, specs):
     """Returns the CTranslate2 specification of the model, with its weights."""
-    model, config = translator.model, translator.model.config
+    model, config = plain_copy(translator.model), translator.model.config
     if config.sliding_window is not None or config.position in ("relative", "rotary"):
         raise UserError(
             "CTranslate2 is given only models with sinusoidal or learned positions and attention "

@@ -9,7 +9,8 @@ from keras_transformer.export.steps import copy_of
 from keras_transformer.inference.model_directory import IN_SAVED_MODEL
 from keras_transformer.inference.pipeline import Pipeline, choose_precision
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.models import Ensemble
+from keras_transformer.layers.composite_layer import quantized_parts
+from keras_transformer.models import Transformer
 
 # Numbers of subwords of the texts in each warm-up request: one short text, then a padded batch.
 _LENGTHS = ((8,), (24, 16, 8, 1))
@@ -33,9 +34,9 @@ def export_saved_model(
     together share their candidates. Invalid UTF-8 is read as U+FFFD. A text that is too long is
     cut, and `truncated` is then true.
 
-    TensorFlow Serving warms up with requests for every signature. With the model directory without
-    weights in `assets.extra/model`, which an `Ensemble` does not have, `keras-transformer attend`
-    reads the SavedModel.
+    TensorFlow Serving warms up with requests for every signature. `keras-transformer attend` reads
+    the SavedModel by the model directory without weights in `assets.extra/model`, which an
+    `Ensemble` and a quantized model do not have.
 
     Args:
         translator: A `Translator` or another `Pipeline`.
@@ -73,7 +74,7 @@ def export_saved_model(
         functions = task.served_functions(translator, model, search, num_streams)
         signatures = {name: getattr(functions.module, name) for name in functions.inputs}
         tf.saved_model.save(functions.module, str(aside), signatures=signatures)
-        if not isinstance(model, Ensemble):
+        if isinstance(model, Transformer) and not quantized_parts(model):
             translator.write(aside / IN_SAVED_MODEL, search, precision=model.dtype_policy.name)
         # TensorFlow Serving's folders are numbers below a folder with the model's name.
         path = directory.resolve()

@@ -14,6 +14,7 @@ from keras_transformer.layers.caches import (
     GrowingCache,
 )
 from keras_transformer.layers.composite_layer import quantize_parts, quantized_parts
+from keras_transformer.layers.effective_weights import copy_weights, plain_copy
 from keras_transformer.models import Ensemble, Transformer
 from keras_transformer.models.transformer import DecodingState
 
@@ -21,6 +22,7 @@ from keras_transformer.models.transformer import DecodingState
 def copy_of(model: Transformer | Ensemble, dtype: str | None = None, **changes: Any) -> Any:
     """Returns a copy of a model, with weights and computation in `dtype`; None for the model's.
 
+    The copy is quantized as the model, and LoRA is merged into the matrices that are not.
     `changes` are fields of the copy's `TransformerConfig`.
     """
     if isinstance(model, Ensemble):
@@ -28,7 +30,7 @@ def copy_of(model: Transformer | Ensemble, dtype: str | None = None, **changes: 
     config = dataclasses.replace(model.config, **changes)
     copy = Transformer(config, dtype=model.dtype_policy if dtype is None else dtype)
     quantize_parts(copy, quantized_parts(model))
-    copy.set_weights(model.get_weights())
+    copy_weights(model, copy)
     return copy
 
 
@@ -40,14 +42,14 @@ def convertible(model: Any, int8_embeddings: bool = False) -> Transformer:
     if model.config.sliding_window is not None:
         rule = "ONNX and LiteRT exports have no sliding window; a SavedModel has it"
         raise UserError(f"{rule}. Received: sliding_window={model.config.sliding_window}")
-    is_plain = model.config.flash_attention is None and model.dtype_policy.name == "float32"
-    if is_plain and not int8_embeddings:
+    model = plain_copy(model)
+    is_simple = model.config.flash_attention is None and model.dtype_policy.name == "float32"
+    if is_simple and not int8_embeddings:
         return model
     copy = copy_of(model, "float32", flash_attention=None)
     if int8_embeddings:
         for embedding in {copy.source_embedding, copy.target_embedding}:
-            if embedding.embedding.quantization_mode is None:
-                embedding.embedding = _Int8Embedding(embedding.embeddings)
+            embedding.embedding = _Int8Embedding(embedding.embeddings)
     return copy
 
 

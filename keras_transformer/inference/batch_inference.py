@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,7 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding import ForcedPrefix, SearchResult, compile_search
+from keras_transformer.decoding import ForcedPrefix, SearchResult
+from keras_transformer.decoding.compiled import CompiledSearches
 from keras_transformer.errors import UserError
 from keras_transformer.inference.shortlist import Shortlist
 from keras_transformer.layers.checks import check_positive_integer
@@ -74,7 +74,8 @@ def one_answer(search):
 class BatchInference:
     """Compiled inference with one model; each search is compiled once.
 
-    Each call reads the current weights, so further training changes the answers.
+    Each call reads the current weights, so further training changes the answers, as quantization
+    and LoRA do.
     `make_constraint` returns a constraint from `constraint_numbers`, int32 `[batch]`.
 
     Attributes:
@@ -85,8 +86,7 @@ class BatchInference:
         self.model = model
         self.shortlist: Shortlist | None = None
         self._make_constraint = make_constraint
-        self._compiled: dict[Any, Callable] = {}
-        self._compiling = threading.Lock()
+        self._compiled = CompiledSearches(model)
 
     def search_batches(
         self, sources, max_lengths, search, batch_size, max_positions, num_streams=1, **rows
@@ -195,12 +195,9 @@ class BatchInference:
 
     def _run(self, key, function, num_rows, **inputs):
         """Returns the results of a function without padding rows; compiles it once for each key."""
-        with self._compiling:
-            if key not in self._compiled:
-                variables, sizes = self.model.variables, ("max_length",)
-                ranks = {name: np.ndim(value) for name, value in inputs.items()}
-                self._compiled[key] = compile_search(function, variables, sizes, ranks)
-        results = keras.tree.flatten(self._compiled[key](**inputs))
+        ranks = {name: np.ndim(value) for name, value in inputs.items()}
+        compiled = self._compiled.get(key, function, ("max_length",), ranks)
+        results = keras.tree.flatten(compiled(**inputs))
         return [ops.convert_to_numpy(result)[:num_rows] for result in results]
 
     def _padded(self, rows: Sequence[Sequence[int]]):

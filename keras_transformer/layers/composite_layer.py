@@ -150,7 +150,7 @@ def quantized_parts(layer: keras.layers.Layer) -> dict[str, dict]:
     """Returns the mode and the configuration of each quantized part of a layer, by its path."""
     return {
         path: {"mode": part.quantization_mode, "config": _serialize(part.quantization_config)}
-        for path, part, _ in _parts(layer)
+        for path, part, _ in parts_of(layer)
         if part.quantization_mode is not None
     }
 
@@ -171,7 +171,7 @@ def trainable_parts(layer: keras.layers.Layer) -> dict[str, bool]:
     """Returns `trainable` of the parts in which it differs from the layer around them, by path."""
     return {
         path: part.trainable
-        for path, part, parent in _parts(layer)
+        for path, part, parent in parts_of(layer)
         if part.weights and part.trainable != parent.trainable
     }
 
@@ -188,7 +188,7 @@ def _part(layer, path):
     return layer
 
 
-def _parts(layer: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer, Any]]:
+def parts_of(layer: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer, Any]]:
     """Yields path, layer and parent of each layer in public attributes, outer layers first.
 
     A path is `"blocks.0.feed_forward"`.

@@ -12,6 +12,7 @@ from keras_transformer.layers.composite_layer import (
     check_arguments,
     quantize_parts,
 )
+from keras_transformer.layers.effective_weights import effective_matrix
 from keras_transformer.layers.tensors import Tensor, at_least_float32, reshape
 from keras_transformer.layers.version_1 import load_version_1
 
@@ -98,8 +99,8 @@ class TiedEmbedding(CompositeLayer):
 
     @property
     def embeddings(self) -> Any:
-        """The matrix, `[vocab_size, d_model]`."""
-        return self.embedding.embeddings
+        """The effective matrix, `[vocab_size, d_model]`: the variable, dequantized, with LoRA."""
+        return effective_matrix(self.embedding)
 
     def __call__(self, inputs: Tensor, reverse: bool = False, **kwargs: Any) -> Tensor:
         dtype = getattr(inputs, "dtype", None)
@@ -130,12 +131,38 @@ class TiedEmbedding(CompositeLayer):
         Args:
             rows, embeddings: States `[rows, d_model]`, and the `embeddings` of a call.
         """
-        matrix, bias = self.output_weights(embeddings)
-        if embeddings is None:
-            logits = self.embedding(rows, reverse=True)
-        else:
+        if embeddings is not None:
+            matrix, bias = self.output_weights(embeddings)
             logits = ops.matmul(rows, ops.transpose(matrix))
+        else:
+            bias, is_quantized = self.bias, self.embedding.quantization_mode is not None
+            logits = (self._quantized_logits if is_quantized else self._logits)(rows)
         return logits if bias is None else logits + ops.cast(bias, logits.dtype)
+
+    def _logits(self, rows):
+        return self.embedding(rows, reverse=True)
+
+    def _quantized_logits(self, rows):
+        """Returns the logits of a quantized matrix, with the gradient and LoRA that Keras omits."""
+        part = self.embedding
+
+        @ops.custom_gradient
+        def logits_with_gradient(rows):
+            def gradient(*args, upstream=None):
+                upstream = args[0] if upstream is None else upstream
+                return ops.matmul(upstream, ops.cast(effective_matrix(part), upstream.dtype))
+
+            return self._logits(rows), gradient
+
+        logits = logits_with_gradient(rows)
+        if part.lora_enabled:
+            # The gradient of the rows is complete: LoRA is in the effective matrix.
+            factors = part.lora_embeddings_b, part.lora_embeddings_a
+            change = ops.stop_gradient(rows) * (part.lora_alpha / part.lora_rank)
+            for factor in factors:
+                change = ops.matmul(change, ops.transpose(ops.cast(factor, rows.dtype)))
+            logits += ops.cast(change, logits.dtype)
+        return logits
 
     def output_weights(self, embeddings: Tensor | None = None) -> tuple[Any, Any]:
         """Returns the matrix `[columns, d_model]` of the logits, and their bias or None.

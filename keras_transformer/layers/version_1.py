@@ -21,6 +21,11 @@ def load_version_1(store: Mapping, layers: Iterable[keras.layers.Layer], weights
     """
     if not store.keys():
         return
+    layers = list(layers)
+    for layer in layers:
+        if layer.quantization_mode is not None or layer.lora_enabled:
+            rule = "Weights of version 1.0 are loaded before a layer is quantized or gets LoRA"
+            raise ValueError(f"{rule}. Received: {layer.path!r}, which is changed already")
     for number, weight in enumerate(weights):
         weight.assign(store[str(number)])
     for layer in layers:

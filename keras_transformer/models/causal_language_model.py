@@ -1,16 +1,16 @@
 """A decoder-only language model as a functional Keras model with `generate`."""
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding import GreedySearch, Sampling, SearchResult, compile_search
+from keras_transformer.decoding import GreedySearch, Sampling, SearchResult
+from keras_transformer.decoding.compiled import CompiledSearches
 from keras_transformer.decoding.search import Search
 from keras_transformer.layers import Decoder
 from keras_transformer.layers.caches import take_rows
@@ -52,7 +52,7 @@ class CausalLanguageModel(MicroBatchModel):
         super().__init__(tokens, logits, name=name)
         self.dtype_policy = decoder.dtype_policy  # `compile` scales the loss of float16 by it.
         self.embedding, self.decoder = embedding, decoder
-        self._compiled = functools.cache(self._compile)
+        self._compiled = CompiledSearches(self)
 
     def generate(
         self,
@@ -92,17 +92,14 @@ class CausalLanguageModel(MicroBatchModel):
         if isinstance(search, Sampling):  # Another seed needs no compilation.
             inputs["seed"] = ops.convert_to_tensor(np.int32(search.seed))
             search = dataclasses.replace(search, seed=0)
-        # Quantization and LoRA add variables.
-        compiled = self._compiled(search, eos_id, pad_id, len(self.variables))
-        return SearchResult(*map(ops.convert_to_numpy, compiled(**inputs)))
 
-    def _compile(self, search, eos_id, pad_id, num_variables) -> Callable:
         def run(**inputs):
             return self.generate_step(search=search, eos_id=eos_id, pad_id=pad_id, **inputs)
 
-        seed = {"seed": 0} if isinstance(search, Sampling) else {}
-        ranks = {"prompts": 2, "max_new_tokens": 0, **seed}
-        return compile_search(run, self.variables, sizes=("max_new_tokens",), ranks=ranks)
+        ranks = {name: np.ndim(value) for name, value in inputs.items()}
+        key = search, eos_id, pad_id
+        compiled = self._compiled.get(key, run, ("max_new_tokens",), ranks)
+        return SearchResult(*map(ops.convert_to_numpy, compiled(**inputs)))
 
     def generate_step(
         self,

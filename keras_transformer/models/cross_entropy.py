@@ -84,7 +84,10 @@ class ProjectedCrossEntropy(keras.layers.Layer):
         self.static_shapes = False
 
     def call(self, states, labels, training=False):
-        states, embeddings = self._with_bias(states)
+        # A quantized matrix rounds the states too, so only `project` gives the model's logits.
+        is_quantized = self.embedding.embedding.quantization_mode is not None
+        if not is_quantized:
+            states, embeddings = self._with_bias(states)
         is_token = ops.not_equal(labels, self.embedding.padding_id)
         r_drop = self.r_drop if training else 0.0
         if r_drop:
@@ -92,18 +95,21 @@ class ProjectedCrossEntropy(keras.layers.Layer):
             states = ops.transpose(ops.reshape(states, (rows, 2, length, width)), (0, 2, 1, 3))
         is_on_gpu = keras.backend.backend() == "jax" and jax.default_backend() == "gpu"
         slice_bytes = (_GPU_FACTOR if is_on_gpu else 1) * LOGITS_BYTES
-        slice_rows = max(1, slice_bytes // (8 if r_drop else 4) // embeddings.shape[0])
+        slice_rows = max(1, slice_bytes // (8 if r_drop else 4) // self.embedding.vocab_size)
         is_tensorflow = keras.backend.backend() == "tensorflow"
-        if is_tensorflow and not self.static_shapes:
+        if is_tensorflow and not self.static_shapes and not is_quantized:
             options = self.weight, slice_rows, r_drop
             return _fused_losses(states, embeddings, labels, is_token, training, *options)
         # The gradient computes the logits of a slice again.
-        kernel = ops.cast(embeddings, states.dtype)
+        kernel = None if is_quantized else ops.cast(embeddings, states.dtype)
         flat = ops.reshape(states, (-1, *states.shape[2:]))
         flat_labels = ops.reshape(labels, (-1,))
 
         def slice_losses(states, labels):
-            logits = ops.matmul(states, ops.transpose(kernel))
+            if kernel is None:
+                logits = self.embedding.project(states)
+            else:
+                logits = ops.matmul(states, ops.transpose(kernel))
             logits = ops.cast(logits, at_least_float32(logits.dtype))
             if r_drop:
                 return _r_drop_losses(labels, logits, self.weight, r_drop)

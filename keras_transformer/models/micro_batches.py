@@ -1,5 +1,6 @@
 """Training steps in parts, computed in turn for less memory or in parallel for speed on a CPU."""
 
+import functools
 import itertools
 from typing import Any
 
@@ -44,6 +45,25 @@ class MicroBatchModel(keras.Model):
     micro_batches = 1
     streams = 1
 
+    # Keras compiles a function for each method once. Quantization and LoRA of a part replace and
+    # add variables, which the function would not see.
+
+    def make_train_function(self, force: bool = False) -> Any:
+        return super().make_train_function(force or self._has_new_variables("train"))
+
+    def make_test_function(self, force: bool = False) -> Any:
+        return super().make_test_function(force or self._has_new_variables("test"))
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        return super().make_predict_function(force or self._has_new_variables("predict"))
+
+    def _has_new_variables(self, name):
+        """Returns whether the variables are others than those of the last call with this name."""
+        name, current = f"_variables_to_{name}", tuple(map(id, self.variables))
+        last = getattr(self, name, current)
+        setattr(self, name, current)
+        return current != last
+
     def train_step(self, data: Any, *args: Any) -> Any:
         if self.micro_batches == self.streams == 1:
             return super().train_step(data, *args)
@@ -73,8 +93,7 @@ class MicroBatchModel(keras.Model):
         def add_part(index, total, sums):
             part = tf.nest.map_structure(lambda cut: None if cut is None else cut[index], parts)
             loss, gradients = self._gradients_in_streams(part)
-            sums = [s + tf.cast(g, s.dtype) for s, g in zip(sums, gradients, strict=True)]
-            return index + 1, total + tf.cast(loss, total.dtype), sums
+            return index + 1, total + tf.cast(loss, total.dtype), self._sum([sums, gradients])
 
         loss = tf.zeros((), at_least_float32(self.compute_dtype))
         sums = [tf.zeros(weight.shape, weight.dtype) for weight in self.trainable_weights]
@@ -112,7 +131,19 @@ class MicroBatchModel(keras.Model):
         # TensorFlow computes the parts in parallel, because none depends on another.
         parts = itertools.starmap(gradients_of_rows, itertools.pairwise(limits))
         losses, gradients = zip(*parts, strict=True)
-        return sum(losses), [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
+        return sum(losses), self._sum(gradients)
+
+    def _sum(self, parts):
+        """Returns the gradients of several parts of a batch as one.
+
+        The "gradient" of a variable of float8 is its next value: a scale that all parts share, or
+        the largest numbers so far.
+        """
+        sums = []
+        for weight, *gradients in zip(self.trainable_weights, *parts, strict=True):
+            is_value = getattr(weight, "overwrite_with_gradient", False)
+            sums.append(functools.reduce(tf.maximum if is_value else tf.add, gradients))
+        return sums
 
     def _part_gradients(self, inputs, labels, sample_weight):
         """Returns the loss of a part, and its gradients, dense."""
@@ -126,7 +157,10 @@ class MicroBatchModel(keras.Model):
         variables = [weight.value for weight in self.trainable_weights]
         gradients = tape.gradient(scaled, variables, unconnected_gradients="zero")
         self.compute_metrics(inputs, labels, outputs, sample_weight)
-        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return loss, [
+            tf.cast(tf.convert_to_tensor(gradient), weight.dtype)
+            for gradient, weight in zip(gradients, self.trainable_weights, strict=True)
+        ]
 
 
 def _num_rows(batch):

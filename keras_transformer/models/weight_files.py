@@ -240,6 +240,7 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
 def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Returns the floating-point arrays of a `.weights.h5` file by their names; all are finite."""
     weights: dict[str, np.ndarray] = {}
+    integers = []
     with stored_arrays(path) as arrays:
         for stored_name, name in current_names(arrays).items():
             array = arrays[stored_name]
@@ -247,6 +248,11 @@ def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
                 weights[name] = array[...].view(ml_dtypes.bfloat16).astype("float32")
             elif np.issubdtype(array.dtype, np.floating):
                 weights[name] = array[...]
+            elif array.dtype == np.int8:
+                integers.append(name)
+    if integers:
+        rule = f"The weights of a quantized model have no mean: {str(path)!r}"
+        raise UserError(f"{rule} has {integers[0]!r} in int8")
     if not weights:
         raise UserError(f"Weight file holds no weights: {str(path)!r}")
     for name, value in weights.items():

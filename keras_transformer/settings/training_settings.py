@@ -103,6 +103,8 @@ class TrainingSettings(Settings):
             for new weights.
         freeze: Parts of the model that are not trained, such as encoder,embedding; the embedding is
             that of both languages; None for training all parts.
+        lora: Rank of LoRA: only factors of this rank beside the linear maps are trained, and merged
+            into the finished model; needs `start_from`; None for training all weights.
 
     Example:
 
@@ -148,6 +150,7 @@ class TrainingSettings(Settings):
     f1_trees: int | None = _parsing(None, COUNT)
     start_from: str | None = setting(None, metavar="DIR", table="model")
     freeze: tuple[str, ...] | None = setting(None, PARTS, table="model")
+    lora: int | None = setting(None, COUNT, table="model")
 
     def __post_init__(self):
         from keras_transformer.inference.tasks import get_task
@@ -159,6 +162,12 @@ class TrainingSettings(Settings):
             raise ValueError(
                 '`bpe_dropout` needs `tokenizer="bpe"`, which learns the merges that it drops. '
                 f"Received: bpe_dropout={self.bpe_dropout!r} with tokenizer={self.tokenizer!r}"
+            )
+        if self.lora is not None and (self.start_from is None or self.freeze):
+            raise ValueError(
+                "`lora` adapts the model of `start_from`, and freezes its weights itself. "
+                f"Received: lora={self.lora!r}, start_from={self.start_from!r}, "
+                f"freeze={self.freeze!r}"
             )
         task = get_task(self.task)
         if self.linearization and "linearization" not in task.settings:

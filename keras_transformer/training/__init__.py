@@ -17,6 +17,7 @@ _MODULES = {
         "model_parallel_layout",
         "strategy_scope",
     ],
+    "lora": ["enable_lora"],
     "loss_model": ["LabelSmoothedCrossEntropy", "LossModel", "compile_model"],
     "metrics": [
         "Perplexity",

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding import compile_search
+from keras_transformer.decoding.compiled import CompiledSearches
 from keras_transformer.layers.tensors import Tensor, at_least_float32, check_rank
 from keras_transformer.models.cross_entropy import cross_entropy
 from keras_transformer.training.processes import ProcessGroup
@@ -150,7 +150,7 @@ class TokenEvaluator:
     def __init__(self, model: keras.Model, group: ProcessGroup | None = None):
         self.model = model
         self._group = group or ProcessGroup()
-        self._step = compile_search(self._sums, model.variables)
+        self._compiled = CompiledSearches(model)
 
     def __call__(self, batches: Iterable) -> TokenEvaluation:
         """Returns the figures of all batches together.
@@ -169,7 +169,7 @@ class TokenEvaluator:
         return TokenEvaluation(float(loss), perplexity, float(accuracy), int(totals[2]))
 
     def _figures(self, batch):
-        return [float(value) for value in self._step(*batch)]
+        return [float(value) for value in self._compiled.get("sums", self._sums)(*batch)]
 
     def _sums(self, inputs, labels, weights):
         logits = self.model(inputs, training=False)

@@ -149,9 +149,6 @@ class FusedAdam(keras.optimizers.Adam):
                 )
 
     def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> None:
-        grads = list(grads)
-        if self.gradient_norm is not None or self.clip_norm is not None:
-            grads = self._clip(grads)
         self._shared = self._shared_terms()
         try:
             super().apply(grads, trainable_variables)
@@ -162,9 +159,14 @@ class FusedAdam(keras.optimizers.Adam):
         if self.averages_at_end:
             super().finalize_variable_values(var_list)
 
-    def _clip(self, grads):
+    def _clip_gradients(self, grads):
+        # Keras has summed accumulated steps, unscaled the gradients, and left out the variables
+        # whose "gradient" is their next value, those of float8.
+        grads = super()._clip_gradients(grads)
+        if self.gradient_norm is None and self.clip_norm is None:
+            return grads
         sums, replicas = _sum_over_replicas(grads)
-        squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in sums if g is not None]
+        squares = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in sums]
         norm = ops.sqrt(sum(squares))
         if self.gradient_norm is not None:
             self.gradient_norm.assign(norm)
@@ -172,7 +174,7 @@ class FusedAdam(keras.optimizers.Adam):
             return grads
         # Keras sums over the replicas once more, so each replica returns only its share.
         scale = ops.minimum(1.0, self.clip_norm / ops.maximum(norm, 1e-12)) / replicas
-        return [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in sums]
+        return [gradient * ops.cast(scale, gradient.dtype) for gradient in sums]
 
     def _shared_terms(self):
         """Returns the fused operation's arguments that all variables share; None if not fused."""
@@ -221,11 +223,11 @@ def _sum_over_replicas(grads):
         return grads, replicas
     import tensorflow as tf
 
-    present = {n: tf.convert_to_tensor(grad) for n, grad in enumerate(grads) if grad is not None}
+    sums = [tf.convert_to_tensor(gradient) for gradient in grads]
     if replicas > 1:
         context = tf.distribute.get_replica_context()
-        present = context.all_reduce(tf.distribute.ReduceOp.SUM, present)
-    return [present.get(n) for n in range(len(grads))], replicas
+        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+    return sums, replicas
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

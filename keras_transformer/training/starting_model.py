@@ -75,6 +75,11 @@ class StartingModel:
         kept = set(self.tokenizers.source.symbols).intersection(tags)
         return dataclasses.replace(profile, tags=tuple(sorted(kept.union(profile.tags or ()))))
 
+    @property
+    def keeps_vocabulary(self) -> bool:
+        """Whether the training uses the vocabulary of the model."""
+        return self.tokenizers is self._known
+
     def copy_weights(self, transformer, report: Callable[[str], object]) -> None:
         """Sets the weights of a `Transformer`.
 
@@ -84,7 +89,7 @@ class StartingModel:
         model = read_model(self._directory, self._config)
         pair, known = self.tokenizers, self._known
         parts = ["encoder", "decoder"]
-        if pair is known:
+        if self.keeps_vocabulary:
             parts += ["source_embedding", "target_embedding"]
         try:
             for name in parts:
@@ -92,7 +97,7 @@ class StartingModel:
         except ValueError as error:
             message = "The settings must not change the weights of the model to start from"
             raise UserError(f"{message}: {one_line(error)}") from error
-        if pair is known:
+        if self.keeps_vocabulary:
             return
         if not pair.is_shared:
             layers = transformer.source_embedding, model.source_embedding

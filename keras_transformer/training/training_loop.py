@@ -307,6 +307,9 @@ def _introduction(run):
     settings, model = run.settings, run.model.transformer
     layers = f"{model.config.num_encoder_layers} + {model.config.num_decoder_layers} layers"
     parameters = f"{model.count_params():,} parameters"
+    if settings.lora is not None:
+        num_trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+        parameters += f", {num_trained:,} trained by LoRA"
     if settings.freeze:
         parameters += f", {' and '.join(settings.freeze)} frozen"
     epochs = run.max_steps / run.data.steps_per_epoch

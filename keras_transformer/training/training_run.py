@@ -33,6 +33,7 @@ from keras_transformer.settings.training_settings import TrainingSettings, read_
 from keras_transformer.training.callbacks import TensorBoardLog
 from keras_transformer.training.checkpoints import Checkpoints, Progress
 from keras_transformer.training.distribution import strategy_scope
+from keras_transformer.training.lora import enable_lora
 from keras_transformer.training.loss_model import LossModel, compile_model
 from keras_transformer.training.output_directory import (
     CHECKPOINT_FOLDER,
@@ -271,6 +272,9 @@ def start_run(output: Path, corpora, settings, tokenizers, report, strategy=None
     if settings.start_from is not None:
         start = StartingModel(settings, tokenizers)
         source, target = start.tokenizers
+        if settings.lora is not None and not start.keeps_vocabulary:
+            rule = "`lora` trains no embeddings, so the vocabulary must be that of `start_from`"
+            raise UserError(f"{rule}. Received: lora={settings.lora} with another vocabulary")
         settings = dataclasses.replace(settings, shared_vocabulary=target is None)
     if source is not None and (target is not None or task.shares_a_given_tokenizer):
         tokenizers = TokenizerPair(source, target)
@@ -312,6 +316,8 @@ def start_run(output: Path, corpora, settings, tokenizers, report, strategy=None
         for part in settings.freeze or ():
             for side in ("source_", "target_") if part == "embedding" else ("",):
                 getattr(transformer, side + part).trainable = False
+        if settings.lora is not None:
+            enable_lora(transformer, settings.lora)
         packed = bool(settings.packed_width)
         model = LossModel(transformer, recipe.label_smoothing, packed=packed, r_drop=recipe.r_drop)
         model.micro_batches, model.streams = settings.micro_batches, settings.streams

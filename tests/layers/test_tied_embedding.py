@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_transformer.layers import TiedEmbedding
 from tests.layers.oracle_parameters import array
@@ -128,3 +129,30 @@ def test_mask_zero_attaches_a_mask_to_the_lookup_alone():
     assert getattr(TiedEmbedding(11, 6)(IDS), "_keras_mask", None) is None
     again = TiedEmbedding.from_config(layer.get_config())
     assert again.mask_zero
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_a_quantized_matrix_has_a_gradient_and_its_lora_on_both_sides(mode):
+    """Keras' integers stop the gradient, and its projection leaves LoRA out."""
+    layer = TiedEmbedding(30, 16)
+    ids = np.arange(1, 30)
+    lookup = array(layer(ids))  # This builds the layer.
+    layer.embedding.quantize(mode)
+    layer.embedding.enable_lora(2)
+    generator = np.random.default_rng(0)
+    for factor in (layer.embedding.lora_embeddings_a, layer.embedding.lora_embeddings_b):
+        factor.assign(generator.normal(size=factor.shape))
+    matrix = array(layer.embeddings)
+    np.testing.assert_allclose(array(layer(ids)) / 4, matrix[1:], rtol=1e-4, atol=1e-5)
+    assert np.abs(matrix[1:] - lookup / 4).max() > 0.1
+    states = keras.Input((16,))
+    dense = keras.layers.Dense(16, use_bias=False, kernel_initializer="identity")
+    model = keras.Model(states, layer(dense(states), reverse=True))
+    layer.trainable = False
+    model.compile(keras.optimizers.SGD(1.0), lambda y, x: ops.sum(x * y), jit_compile=False)
+    upstream = generator.normal(size=(16, 30)).astype("float32")
+    one_hot = np.eye(16, dtype="float32")  # Then the gradient of the kernel is that of the rows.
+    np.testing.assert_allclose(model.predict(one_hot, verbose=0), matrix.T, rtol=1e-4, atol=1e-5)
+    model.train_on_batch(one_hot, upstream)
+    gradient = one_hot - array(dense.kernel)
+    np.testing.assert_allclose(gradient, upstream @ matrix, rtol=1e-4, atol=1e-4)

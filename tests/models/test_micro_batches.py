@@ -1,11 +1,13 @@
 """A step in parts is the step of the whole batch, however the tokens are spread over the parts."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
 
 from keras_transformer.models import TrainingRecipe, Transformer
-from keras_transformer.training import TokenAccuracy, TokenLoss, compile_model
+from keras_transformer.training import GlobalClipAdam, TokenAccuracy, TokenLoss, compile_model
 from tests.training.test_loss_model import small
 
 pytestmark = pytest.mark.tensorflow_only("steps in parts need the TensorFlow backend")
@@ -137,3 +139,28 @@ def test_the_parts_draw_dropout_masks_of_their_own():
             )
         )
     assert not np.allclose(moves[1], 2 * moves[0], atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [{}, {"micro_batches": 3}, {"streams": 2}], ids=str)
+def test_the_scales_of_float8_are_those_of_the_whole_batch(parts):
+    """The "gradients" of these variables are their next values, which nothing clips or adds up."""
+
+    def scales(optimizer, **parts):
+        model = make(1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.quantize("float8")
+        model.compile(optimizer, model.loss)  # Keras trains float8 in graphs only.
+        for name, value in parts.items():
+            setattr(model, name, value)
+        for _ in range(2):
+            model.train_on_batch(*batch())
+        weights = [weight for weight in model.trainable_weights if weight.overwrite_with_gradient]
+        return [keras.ops.convert_to_numpy(weight) for weight in weights]
+
+    expected = scales(keras.optimizers.Adam(1e-7))
+    found = scales(GlobalClipAdam(1e-7, clip_norm=1e-3), **parts)
+    assert len(found) == len(expected) > 50
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-2)

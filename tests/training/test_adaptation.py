@@ -73,6 +73,37 @@ def test_a_training_with_frozen_parts_resumes_with_the_same_ones(tmp_path, gener
     assert run(tmp_path, **start, max_steps=2).steps == 2
 
 
+def test_lora_changes_the_maps_by_its_rank_and_resumes(tmp_path, general):
+    start = {"start_from": general[0], "model": {}, "lora": 2, "checkpoint_every": 1}
+    lines: list = []
+    run(tmp_path / "resumed", lines, **start, max_steps=1)
+    assert " trained by LoRA, on " in "".join(lines)
+    resumed = run(tmp_path / "resumed", **start, max_steps=3).translator.model
+    whole = run(tmp_path / "whole", **start, max_steps=3).translator.model
+    loaded = Translator.load(tmp_path / "whole").model
+    for weight, again, before in zip(
+        loaded.weights, Translator.load(tmp_path / "resumed").model.weights,
+        general[1].weights, strict=True,
+    ):  # fmt: skip
+        np.testing.assert_array_equal(weight, again)
+        change = np.asarray(weight) - np.asarray(before)
+        is_map = weight.path.endswith("/kernel")
+        assert np.linalg.matrix_rank(change, tol=1e-5) == 2 if is_map else not change.any()
+    ids = np.array([[5, 6, 3]], "int32")
+    inputs = {"source": ids, "target": ids}
+    for model in (whole, resumed):
+        np.testing.assert_allclose(model(inputs), loaded(inputs), atol=1e-5)
+
+
+def test_lora_is_for_a_model_and_its_own_vocabulary(tmp_path, general):
+    with pytest.raises(ValueError, match="`lora` adapts the model of `start_from`"):
+        settings(lora=2)
+    start = {"start_from": general[0], "model": {}, "lora": 2}
+    with pytest.raises(UserError, match="`lora` trains no embeddings"):
+        tokenizer = SubwordTokenizer([*WORDS, "new"])
+        train(tmp_path, corpus(0), None, settings(**start), tokenizer)
+
+
 LINES, NEW_LINES = ["red house", "the red houses", "a blue door"], ["the red door is green"]
 # Pieces that only the vocabulary of `NEW_LINES` has -> the pieces of that of `LINES` in them.
 SPELLINGS = {

@@ -65,6 +65,39 @@ def test_make_optimizer_peak_and_clipping():
     np.testing.assert_allclose(float(optimizer.learning_rate), 5e-3, rtol=1e-6)
 
 
+def test_the_sum_of_accumulated_steps_is_clipped():
+    """As Keras does: the mean of two steps, then its norm."""
+
+    def two_steps(optimizer):
+        weight = keras.Variable([0.0, 0.0])
+        optimizer.build([weight])
+        for gradient in ([3.0, 0.0], [3.0, 0.24]):
+            optimizer.apply([keras.ops.array(gradient)], [weight])
+        return keras.ops.convert_to_numpy(weight)
+
+    options = {"learning_rate": 0.1, "epsilon": 0.01, "gradient_accumulation_steps": 2}
+    expected = two_steps(keras.optimizers.Adam(global_clipnorm=0.1, **options))
+    np.testing.assert_allclose(two_steps(GlobalClipAdam(clip_norm=0.1, **options)), expected, 1e-5)
+    assert np.abs(expected - two_steps(FusedAdam(**options))).max() > 0.01
+
+
+def test_the_next_values_of_float8_are_no_gradients():
+    """They replace the values, and count in no norm."""
+
+    def step(optimizer):
+        weight, scale = keras.Variable([0.0]), keras.Variable([1.0])
+        scale.overwrite_with_gradient = True
+        gradients = [keras.ops.array([0.5]), keras.ops.array([7.0])]
+        optimizer.apply(gradients, [weight, scale])
+        return [float(keras.ops.convert_to_numpy(value)[0]) for value in (weight, scale)]
+
+    expected = step(keras.optimizers.Adam(0.1, epsilon=1.0))
+    assert step(GlobalClipAdam(0.1, clip_norm=1.0, epsilon=1.0)) == pytest.approx(
+        expected, rel=1e-5
+    )
+    assert expected[1] == 7.0
+
+
 @pytest.mark.parametrize("optimizer", [FusedAdam(0.1, beta_1=0.5), GlobalClipAdam(0.1, 2.0)])
 def test_config_round_trip(optimizer):
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))

@@ -1,0 +1,91 @@
+"""`enable_lora`: only the factors train, the model stays what it was until then, and is merged."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.training import enable_lora
+from tests.composition.answers import answer, tiny_transformer
+from tests.composition.test_quantization_and_lora import quantize
+from tests.docs.page_blocks import blocks_of
+from tests.layers.harness import reloaded
+from tests.layers.oracle_parameters import array
+
+IDS = np.random.default_rng(1).integers(4, 20, (8, 5)).astype("int32")
+INPUTS = {"source": IDS, "target": IDS[:, ::-1].copy()}
+
+
+def classifier():
+    """A model that a user composed: an encoder and a head of Keras."""
+    from keras_transformer.layers import Encoder, EncoderBlock
+
+    inputs = keras.Input((None, 8))
+    return keras.Model(inputs, keras.layers.Dense(3)(Encoder([EncoderBlock(2, 16)])(inputs)))
+
+
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")  # of the factors
+@pytest.mark.parametrize("mode", [None, "int8"])
+def test_only_the_factors_train_and_the_merged_model_is_saved(mode, tmp_path):
+    model = tiny_transformer(dropout=0.0, use_bias=True)
+    if mode is not None:
+        quantize(model, mode)
+    model.trainable = False  # What a recipe of other libraries begins with does no harm.
+    before = answer(model, INPUTS)
+    enable_lora(model, rank=2)
+    np.testing.assert_array_equal(answer(model, INPUTS), before)
+    frozen = {w.path: array(w) for w in model.weights if "lora" not in w.name}
+    # Two factors for each map: 4 + 2 of the encoder's block, 8 + 2 of the decoder's.
+    assert len(model.trainable_weights) == 2 * 16
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.02), loss, run_eagerly=True)
+    losses = model.fit(INPUTS, IDS, epochs=6, verbose=0).history["loss"]
+    assert losses[-1] < losses[0] - 0.05
+    for weight in model.weights:
+        if "lora" not in weight.name:
+            np.testing.assert_array_equal(array(weight), frozen[weight.path])
+    if mode is None:
+        again = reloaded(model, tmp_path)
+        assert not any("lora" in weight.name for weight in again.weights)
+        np.testing.assert_allclose(answer(again, INPUTS), answer(model, INPUTS), atol=1e-5)
+
+
+def test_a_composed_model_is_adapted_as_a_whole():
+    model = classifier()
+    enable_lora(model, rank=1)
+    assert len(model.trainable_weights) == 2 * (6 + 1)
+    assert all("lora" in weight.name for weight in model.trainable_weights)
+
+
+def test_maps_that_cannot_have_lora_are_refused():
+    model = tiny_transformer()
+    enable_lora(model)
+    with pytest.raises(ValueError, match=r"Received: .*query.* with LoRA"):
+        enable_lora(model)
+    model = tiny_transformer()
+    quantize(model, "float8")
+    with pytest.raises(ValueError, match="quantization_mode='float8'"):
+        enable_lora(model)
+    with pytest.raises(ValueError, match="must contain linear maps"):
+        enable_lora(keras.Sequential([keras.Input((2,)), keras.layers.Dropout(0.1)]))
+
+
+def test_the_recipes_of_the_docs_train_the_factors_alone():
+    """Each block of docs/composing.md that enables LoRA, as printed, and then a step."""
+    recipes = [block.code for block in blocks_of("composing.md") if "enable_lora" in block.code]
+    assert len(recipes) == 2
+    for recipe in recipes:
+        names: dict = {}
+        exec("from keras_transformer import Transformer\n" + recipe, names)
+        model = names["model"]
+        before = {weight.path: array(weight) for weight in model.weights}
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(1.0), loss, run_eagerly=True)
+        model.train_on_batch({name: ids[:2] for name, ids in INPUTS.items()}, IDS[:2])
+        moved = {path for path, old in before.items() if np.any(array(by_path(model)[path]) != old)}
+        # The other factor has no gradient before this one is not 0.
+        factors = {weight.path for weight in model.weights if "lora_kernel_b" in weight.name}
+        assert moved == factors and len(factors) >= 12
+
+
+def by_path(model):
+    return {weight.path: weight for weight in model.weights}
