@@ -83,9 +83,15 @@ def load_opus_mt(source: str | os.PathLike, dtype: Any = None) -> Translator:
     vocabularies = [_read_vocabulary(folder / name) for name in names]
     with reading_values(path):
         config = _config(settings, [len(vocabulary) for vocabulary in vocabularies])
-        generation = {**settings, **_generation_settings(folder)}
+        more = folder / "generation_config.json"
+        given = read_json(more).items() if more.exists() else ()
+        generation = {**settings, **{name: value for name, value in given if value is not None}}
         _check_generation(generation, vocabularies[-1])
-        search = _search(generation)
+        search = BeamSearch(
+            beam_size=generation.get("num_beams", 1),
+            length_penalty=generation.get("length_penalty", 1.0),
+            length_normalization="length",
+        )
     source_tokenizer, target_tokenizer = _tokenizers(folder, vocabularies)
     weights_path, tensors = read_weights(folder)
     weights = _Weights(weights_path, tensors)
@@ -138,20 +144,6 @@ def _config(settings, sizes):
         output_bias=True,
         norm_epsilon=_EPSILON,
         **values,
-    )
-
-
-def _generation_settings(folder):
-    path = folder / "generation_config.json"
-    values = read_json(path) if path.exists() else {}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _search(settings):
-    return BeamSearch(
-        beam_size=settings.get("num_beams", 1),
-        length_penalty=settings.get("length_penalty", 1.0),
-        length_normalization="length",
     )
 
 

@@ -140,5 +140,5 @@ def mixture_of(corpus: MixedCorpus, rows: np.ndarray) -> Mixture:
     `rows` is int64 `[pairs]`, the index of each of them in the corpus, ascending.
     """
     sizes = np.diff(np.searchsorted(rows, np.cumsum(corpus._sizes)), prepend=0)
-    weights = list(corpus.weights.values())
-    return Mixture(list(corpus.corpora), weights, sizes.tolist(), [*corpus.symbols])
+    names, weights = [*corpus.corpora], [*corpus.weights.values()]
+    return Mixture(names, weights, sizes.tolist(), [*corpus.symbols])

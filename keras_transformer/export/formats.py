@@ -178,10 +178,10 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
     >>> check_export_directory(tempfile.mkdtemp())
     """
     chosen, path = _format(format), pathlib.Path(os.path.realpath(directory))
+    check_folder(directory, chosen.title, chosen.marker, chosen.entries)
     if chosen.name == "saved_model" and (wrong := set(path.as_posix()).intersection(WILDCARDS)):
         rule = f"TensorFlow cannot open a SavedModel whose path has one of {WILDCARDS}"
         raise UserError(f"{rule}. Received: {str(path)!r} with {min(wrong)!r}")
-    check_folder(directory, chosen.title, chosen.marker, chosen.entries)
 
 
 def check_export_packages(format: str) -> None:

@@ -61,9 +61,8 @@ class SentenceProfile(Settings):
         single_sentences: Whether at least 95 % of the sources are one sentence.
         abbreviations: Words whose full stop does not end a sentence, in lower case, with 0 for each
             digit.
-        tags: Symbols that each part of a text repeats from its beginning: those of a
-            `MixedCorpus`, and language codes. None, as in earlier models, for all symbols of the
-            vocabulary that look like tags, such as `>>fra<<`.
+        tags: Symbols that each part of a text repeats from its beginning, as of a `MixedCorpus`.
+            None, as in earlier models, for all symbols that look like tags, such as `>>fra<<`.
 
     Raises:
         ValueError: If a value is of another type, or negative.
