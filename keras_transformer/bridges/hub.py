@@ -4,6 +4,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import warnings
 
 import numpy as np
 
@@ -88,7 +89,8 @@ def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
         else:
             import torch
 
-            tensors = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings(action="ignore"):  # about kinds that are refused below
+                tensors = torch.load(path, map_location="cpu", weights_only=True)
         for name, tensor in tensors.items():
             if not _is_plain(tensor):
                 raise ValueError(f"{name!r} is not a dense tensor of floating-point numbers")

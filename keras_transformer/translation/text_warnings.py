@@ -11,7 +11,6 @@ FEW_PAIRS = 10_000
 _SHARE_OF_COPIES = 0.01
 _SAMPLE = 100_000  # pairs whose words are collected
 _WORD = re.compile(r"\w+")
-_NUM_FIRST = 10  # pairs that are compared with names of columns
 
 
 def text_warnings(train_corpus: Corpus, valid_corpus: Corpus, adapts: bool) -> Iterator[str]:
@@ -38,7 +37,7 @@ def text_warnings(train_corpus: Corpus, valid_corpus: Corpus, adapts: bool) -> I
         numbers = getattr(train_corpus, "numbers", range(1, num_pairs + 1))
         shown = ", ".join(f"{numbers[number - 1]:,}" for number in empty)
         yield f"The first pairs with an empty side are {shown} (from 1)."
-    first = list(itertools.islice(train_corpus, _NUM_FIRST))
+    first = list(itertools.islice(train_corpus, 10))
     are_names = [all(map(_WORD.fullmatch, pair)) for pair in first]
     if len(first) > 1 and are_names[0] and not any(are_names[1:]):
         advice = f"remove the line, or for --tsv give --columns {','.join(first[0])}"

@@ -308,7 +308,6 @@ def right(published):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.filterwarnings("ignore:.*(quantize|Sparse CSR|pickle protocol|TypedStorage)")
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_files_are_named_in_one_line(case, right, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
