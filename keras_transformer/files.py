@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import fnmatch
 import json
 import os
 import pathlib
@@ -63,6 +64,25 @@ def _written_aside(path, replace):
         raise
     finally:
         remove(temporary)
+
+
+def check_folder(directory: str | os.PathLike, title: str, marker: str, entries: Iterable) -> None:
+    """Raises a `UserError` unless a folder is missing, empty, or an earlier result to replace.
+
+    This is the rule of all commands that write a folder, except `train`, which resumes. A result,
+    called `title` in messages, has the file `marker` and no others than `entries`.
+    """
+    directory = pathlib.Path(directory)
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"The output must be a folder but {str(directory)!r} is a file.")
+    files = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = sorted(path.relative_to(directory).as_posix() for path in files)
+    allowed = {marker, *entries} if marker in names else ()
+    foreign = [name for name in names if not any(fnmatch.fnmatchcase(name, e) for e in allowed)]
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        rule = f"An output folder must be new, empty, or an earlier {title} without other files"
+        raise UserError(f"{rule}. Received: {str(directory)!r} with {foreign[0]!r}{more}")
 
 
 def _replace_folder(new, directory):
@@ -215,13 +235,16 @@ def remove(path: pathlib.Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def require_file(path: str | os.PathLike) -> pathlib.Path:
-    """Returns `path` as a `pathlib.Path`; raises a `UserError` if it is not an existing file."""
+def require_file(path: str | os.PathLike, is_reread: bool = False) -> pathlib.Path:
+    """Returns a path; raises a `UserError` if it is no file, or a pipe that would be read again."""
     path = pathlib.Path(path)
     if path.is_dir():
         raise UserError(f"Expected a file but {str(path)!r} is a folder.")
     if not path.exists():
         raise UserError(f"File not found: {str(path)!r}.")
+    if is_reread and not path.is_file():
+        kind = "a pipe" if path.is_fifo() else "not a regular file"
+        raise UserError(f"{str(path)!r} is {kind}; it is read more than once: give a regular file.")
     return path
 
 
@@ -230,13 +253,13 @@ def read_toml(module: str, name: str) -> dict:
     return tomllib.loads(pathlib.Path(module).with_name(name).read_text(encoding="utf-8"))
 
 
-def read_small_file(path: str | os.PathLike, max_bytes: int) -> str:
-    """Returns the text of a file; raises a ValueError if it is larger, or not UTF-8."""
+def read_small_file(path: str | os.PathLike, max_bytes: int) -> bytes:
+    """Returns the content of a file; raises a ValueError if it is larger."""
     with open(path, "rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise ValueError(f"it is larger than {max_bytes:,} bytes")
-    return content.decode("utf-8")
+    return content
 
 
 def read_json(path: str | os.PathLike) -> dict:
@@ -245,7 +268,7 @@ def read_json(path: str | os.PathLike) -> dict:
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(f"{name} is a pipe or a device, not a file.")
     try:
-        content = json.loads(read_small_file(path, _LARGEST_JSON))
+        content = json.loads(read_small_file(path, _LARGEST_JSON).decode("utf-8"))
     except FileNotFoundError as error:
         raise UserError(f"{name} is missing.") from error
     except OSError as error:

@@ -4,6 +4,9 @@ import importlib.util
 import os
 import pathlib
 import re
+import warnings
+
+import numpy as np
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import read_json
@@ -58,9 +61,9 @@ def _download(name):
 
 def _find_weights(folder):
     """Returns the file of a model's weights; raises a `UserError` if it cannot be read."""
-    if (path := folder / _SAFE_WEIGHTS).exists():
+    if (path := folder / _SAFE_WEIGHTS).is_file():
         return path
-    if not (path := folder / _WEIGHTS).exists():
+    if not (path := folder / _WEIGHTS).is_file():
         rule = f"A model has its weights in {_SAFE_WEIGHTS} or {_WEIGHTS}"
         raise UserError(f"{rule}. Received: {str(folder)!r} with neither")
     if importlib.util.find_spec("torch") is None:
@@ -78,18 +81,29 @@ def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
         UserError: if there is no such file, or it is damaged, or torch is needed and missing.
     """
     path = _find_weights(folder)
-    if path.name == _SAFE_WEIGHTS:
-        import safetensors.numpy
-
-        try:
-            return path, safetensors.numpy.load_file(path)
-        except Exception as error:  # a SafetensorError, or of the types that NumPy lacks
-            raise UserError(f"{str(path)!r} is damaged: {one_line(error)}") from error
-    import torch
-
     try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
-        return path, {name: tensor.detach() for name, tensor in tensors.items()}
-    except Exception as error:  # pickle, zipfile and torch each have their own
-        reason = "it is damaged, or holds more than tensors"
+        if path.name == _SAFE_WEIGHTS:
+            import safetensors.numpy
+
+            tensors = safetensors.numpy.load_file(path)
+        else:
+            import torch
+
+            with warnings.catch_warnings(action="ignore"):  # about kinds that are refused below
+                tensors = torch.load(path, map_location="cpu", weights_only=True)
+        for name, tensor in tensors.items():
+            if not _is_plain(tensor):
+                raise ValueError(f"{name!r} is not a dense tensor of floating-point numbers")
+        return path, tensors
+    except Exception as error:  # safetensors, pickle, zipfile and torch each have their own
+        reason = "it is damaged, or holds more than tensors of plain numbers"
         raise UserError(f"{str(path)!r} cannot be read: {reason} ({one_line(error)})") from error
+
+
+def _is_plain(tensor):
+    if isinstance(tensor, np.ndarray):
+        return tensor.dtype.kind not in "biuc"
+    # Not sparse, on a device without memory, quantized, or one number repeated.
+    is_dense = str(tensor.layout) == "torch.strided" and tensor.device.type == "cpu"
+    is_stored = is_dense and tensor.untyped_storage().nbytes() >= tensor.nbytes
+    return is_stored and tensor.is_floating_point()

@@ -15,9 +15,10 @@ from keras_transformer.bridges.hub import find_model, read_weights
 from keras_transformer.bridges.marian import ACTIVATIONS, NAMES, marian_order, reordered
 from keras_transformer.data.mapped_tokenizer import LANGUAGE, MappedTokenizer
 from keras_transformer.data.tokenizer import BOS_ID, PAD_ID, SPECIAL_PIECES
+from keras_transformer.data.tokenizer_pair import LARGEST_VOCABULARY
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.errors import UserError
-from keras_transformer.files import read_json
+from keras_transformer.files import read_json, read_small_file
 from keras_transformer.inference.model_directory import reading_values
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Transformer, TransformerConfig
@@ -32,6 +33,16 @@ _SETTINGS = {
     "normalize_before": (False,),
     "normalize_embedding": (False,),
     "add_final_layer_norm": (False,),
+}
+# Settings of transformers' generation that change the best answer, by the value without effect.
+# Others concern sampling or the speed.
+_NEUTRAL = {
+    0: "min_length min_new_tokens no_repeat_ngram_size encoder_no_repeat_ngram_size do_sample "
+    "early_stopping diversity_penalty",
+    1: "repetition_penalty encoder_repetition_penalty guidance_scale num_beam_groups",
+    None: "penalty_alpha constraints force_words_ids sequence_bias suppress_tokens stop_strings "
+    "begin_suppress_tokens forced_bos_token_id exponential_decay_length_penalty max_time "
+    "watermarking_config dola_layers",
 }
 _KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _EPSILON = 1e-5  # torch's default, which transformers does not write into files
@@ -72,8 +83,15 @@ def load_opus_mt(source: str | os.PathLike, dtype: Any = None) -> Translator:
     vocabularies = [_read_vocabulary(folder / name) for name in names]
     with reading_values(path):
         config = _config(settings, [len(vocabulary) for vocabulary in vocabularies])
-        search = _search({**settings, **_generation_settings(folder)})
-        _check_ids(settings, vocabularies[-1])
+        more = folder / "generation_config.json"
+        given = read_json(more).items() if more.exists() else ()
+        generation = {**settings, **{name: value for name, value in given if value is not None}}
+        _check_generation(generation, vocabularies[-1])
+        search = BeamSearch(
+            beam_size=generation.get("num_beams", 1),
+            length_penalty=generation.get("length_penalty", 1.0),
+            length_normalization="length",
+        )
     source_tokenizer, target_tokenizer = _tokenizers(folder, vocabularies)
     weights_path, tensors = read_weights(folder)
     weights = _Weights(weights_path, tensors)
@@ -129,20 +147,15 @@ def _config(settings, sizes):
     )
 
 
-def _generation_settings(folder):
-    path = folder / "generation_config.json"
-    return read_json(path) if path.exists() else {}
-
-
-def _search(settings):
-    return BeamSearch(
-        beam_size=settings.get("num_beams", 1),
-        length_penalty=settings.get("length_penalty", 1.0),
-        length_normalization="length",
-    )
-
-
-def _check_ids(settings, vocabulary):
+def _check_generation(settings, vocabulary):
+    """Raises a `ValueError` if ids are others, or a setting asks for other answers than ours."""
+    neutral: dict[str, Any] = {n: value for value, names in _NEUTRAL.items() for n in names.split()}
+    # Padding is never generated, and an answer ends at its limit.
+    neutral |= {"bad_words_ids": [[vocabulary["<pad>"]]], "forced_eos_token_id": vocabulary["</s>"]}
+    for name, value in neutral.items():
+        rule = f"A model whose files set `{name}` cannot be imported: the search would ignore it"
+        received = settings.get(name)
+        peer.check_supported(received in (None, value), rule, **{name: received})
     pieces = {"pad_token_id": "<pad>", "eos_token_id": "</s>", "decoder_start_token_id": "<pad>"}
     for name, piece in pieces.items():
         rule = f"`{name}` must be the id of {piece!r}, {vocabulary[piece]}"
@@ -155,7 +168,7 @@ def _tokenizers(folder, vocabularies):
     tokenizers = []
     for side, vocabulary in zip(("source", "target"), vocabularies * 2, strict=False):
         path = folder / f"{side}.spm"
-        if not path.exists():
+        if not path.is_file():
             rule = "Models with SentencePiece can be imported, and not those with BPE alone"
             raise UserError(f"{rule}. Received: {str(folder)!r} without {path.name}")
         ids, by_id = _published_rows(vocabulary), {n: piece for piece, n in vocabulary.items()}
@@ -165,7 +178,8 @@ def _tokenizers(folder, vocabularies):
         # A model with a single target language needs no code.
         languages = codes if side == "source" and len(codes) > 1 else ()
         with reading_values(repr(str(path))):
-            tokenizers.append(MappedTokenizer(path.read_bytes(), pieces, languages))
+            model = read_small_file(path, LARGEST_VOCABULARY)
+            tokenizers.append(MappedTokenizer(model, pieces, languages))
     return tokenizers
 
 
@@ -175,7 +189,8 @@ def _origin(source, folder, settings):
     origin = {"name": name if isinstance(name, str) and name else str(source)}
     card = folder / "README.md"
     if card.is_file():
-        text = card.read_text(encoding="utf-8", errors="replace")
+        with open(card, encoding="utf-8", errors="replace") as file:
+            text = file.read(2**16)  # Only its head is needed.
         head = re.match(r"---\n.*?\n---", text, re.DOTALL)
         if found := head and re.search(r"^license: *(\S.*)$", head[0], re.MULTILINE):
             origin["license"] = found[1].strip()

@@ -139,7 +139,7 @@ def read_config(path: str) -> dict[str, Any]:
     """Returns the settings in a TOML file by name, or raises a `UserError`."""
     file = require_file(path)
     try:
-        tables = tomllib.loads(read_small_file(file, _LARGEST_CONFIG))
+        tables = tomllib.loads(read_small_file(file, _LARGEST_CONFIG).decode("utf-8"))
     # As in JSON: text that is not UTF-8, numbers of thousands of digits, deep nesting.
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a valid TOML file: {one_line(error)}") from error

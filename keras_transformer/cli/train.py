@@ -133,6 +133,7 @@ def _train(task, kind, values, say):
 def _next_commands(task, output, valid_corpus, values):
     """Yields the words of the commands that use and score the model."""
     from keras_transformer.data.held_out import VALID_FILES, HeldOutPairs
+    from keras_transformer.export.formats import WILDCARDS
 
     yield task.command, "--model", output, next(iter(valid_corpus or [("TEXT",)]))[0]
     files = [values[name] for name in task.valid_files.values()]
@@ -142,7 +143,8 @@ def _next_commands(task, output, valid_corpus, values):
         of_files = itertools.chain(*zip(task.valid_files, files, strict=True))
         of_task = () if task.name == "translation" else ("--task", task.name)
         yield "evaluate", *of_task, "--model", output, *of_files
-    yield "export", "--model", output, "--output", f"saved_models/{pathlib.Path(output).name}"
+    name = "".join("_" if letter in WILDCARDS else letter for letter in pathlib.Path(output).name)
+    yield "export", "--model", output, "--output", f"saved_models/{name}"
     yield "serve", output
 
 

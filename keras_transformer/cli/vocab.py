@@ -36,11 +36,10 @@ def run(arguments):
         raise UserError(f"{rule}. Received: {arguments.output!r}")
     check_output(arguments.output, arguments.input)
     from keras_transformer.data import build_subword_vocabulary, train_sentencepiece
-    from keras_transformer.data.corpora import require_regular_file
     from keras_transformer.data.lines import open_text
 
     for path in arguments.input:
-        require_regular_file(path)
+        require_file(path, is_reread=True)
         if next(iter(open_text(path)), None) is None:
             raise UserError(f"The input file {path!r} is empty.")
     lines = _counted(itertools.chain.from_iterable(map(open_text, arguments.input)))

@@ -4,21 +4,11 @@ import abc
 import functools
 import itertools
 import os
-import pathlib
 from collections.abc import Iterator
 
 from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError, did_you_mean
 from keras_transformer.files import require_file
-
-
-def require_regular_file(path: str | os.PathLike) -> pathlib.Path:
-    """Returns `path` as a `pathlib.Path`; raises a `UserError` if it can be read only once."""
-    path = require_file(path)
-    if not path.is_file():
-        kind = "a pipe" if path.is_fifo() else "not a regular file"
-        raise UserError(f"{str(path)!r} is {kind}; it is read more than once: give a regular file.")
-    return path
 
 
 class _FileCorpus(abc.ABC):
@@ -57,8 +47,8 @@ class ParallelTextCorpus(_FileCorpus):
     """
 
     def __init__(self, source_path: str | os.PathLike, target_path: str | os.PathLike):
-        self.source_path = require_regular_file(source_path)
-        self.target_path = require_regular_file(target_path)
+        self.source_path = require_file(source_path, is_reread=True)
+        self.target_path = require_file(target_path, is_reread=True)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         names = repr(str(self.source_path)), repr(str(self.target_path))
@@ -109,7 +99,7 @@ class TsvCorpus(_FileCorpus):
         if source_column == target_column or any(isinstance(n, int) and n < 0 for n in names):
             rule = "source_column and target_column must be two different names, or indices from 0"
             raise ValueError(f"{rule}. Received: {source_column=}, {target_column=}")
-        self.path = require_regular_file(path)
+        self.path = require_file(path, is_reread=True)
         self.source_column = source_column
         self.target_column = target_column
 

@@ -89,19 +89,19 @@ class MappedTokenizer(Tokenizer):
         for text in texts:
             code = LANGUAGE.match(text)
             codes.append([code[0]] if code else [])
+            if self.languages and not text.strip():
+                text = ""
+            elif self.languages and (code is None or code[0] not in self.languages):
+                known = ", ".join(self.languages[:8]) + ", ..." * (len(self.languages) > 8)
+                rule = "A text for this model must begin with the code of its target language"
+                raise UserError(f"{rule}: {known}. Received: {text[:40]!r}")
             rests.append(without_surrogates(text[code.end() :] if code else text))
-            if self.languages and text.strip():
-                self._check_language(text, code)
         split = self._processor.encode(rests, out_type=str)
         find = self._ids.get
         return [
             [find(piece, UNK_ID) for piece in code + pieces]
             for code, pieces in zip(codes, split, strict=True)
         ]
-
-    def _check_language(self, text, code):
-        if code is None or code[0] not in self.languages:
-            raise UserError(f"{language_rule(self.languages)}. Received: {text[:40]!r}")
 
     def _decode(self, ids):
         pieces = (self._pieces[token] for token in ids if token != UNK_ID)
@@ -145,9 +145,3 @@ class MappedTokenizer(Tokenizer):
         from keras_transformer.data.graph_tokenizers import graph_mapped_pieces
 
         return graph_mapped_pieces(self.model, self._pieces, self.languages)
-
-
-def language_rule(languages: Sequence[str]) -> str:
-    """Returns the rule that a text must begin with one of the languages, with the first 8."""
-    names = ", ".join(languages[:8]) + (", ..." if len(languages) > 8 else "")
-    return f"A text for this model must begin with the code of its target language: {names}"

@@ -20,8 +20,10 @@ class Mixture:
     names: Sequence[str]
     weights: Sequence[float]
     sizes: Sequence[int]  # numbers of encoded pairs
+    tags: Sequence[str] = ()  # of the sources
 
     def __post_init__(self):
+        as_symbols(self.tags)  # checks them
         for name, weight, size in zip(self.names, self.weights, self.sizes, strict=True):
             is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
             if not is_number or not 0 < weight < math.inf:
@@ -138,4 +140,5 @@ def mixture_of(corpus: MixedCorpus, rows: np.ndarray) -> Mixture:
     `rows` is int64 `[pairs]`, the index of each of them in the corpus, ascending.
     """
     sizes = np.diff(np.searchsorted(rows, np.cumsum(corpus._sizes)), prepend=0)
-    return Mixture(list(corpus.corpora), list(corpus.weights.values()), sizes.tolist())
+    names, weights = [*corpus.corpora], [*corpus.weights.values()]
+    return Mixture(names, weights, sizes.tolist(), [*corpus.symbols])

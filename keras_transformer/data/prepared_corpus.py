@@ -30,9 +30,9 @@ from keras_transformer.data.encoded_corpus import (
 )
 from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture, check_tags, mixture_of
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES, TokenizerPair
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.files import atomic_folder, atomic_write, read_json, remove
+from keras_transformer.files import atomic_folder, atomic_write, check_folder, read_json, remove
 
 DESCRIPTION_FILE = "prepared.json"
 VALID_TEXT_FILE = "valid.jsonl"
@@ -44,8 +44,8 @@ _AGAIN = "prepare the corpus again."
 _SIDES = ("source", "target")
 _ITEM_SIZES = {"uint16": 2, "int32": 4}
 
-_TOKENIZERS = r"((source_|target_)?tokenizer)\.(model|txt)"
-_OWN_FILES = re.compile("|".join((_SHARD_NAMES, _TOKENIZERS, r"prepared\.json", r"valid\.jsonl")))
+_OWN_FILES = {f"{split}-{'-of-'.join(2 * [5 * '[0-9]'])}.tfrecord" for split in ("train", "valid")}
+_OWN_FILES |= {VALID_TEXT_FILE, *TOKENIZER_FILES}
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -159,15 +159,7 @@ def prepare_corpus(
 
 def check_prepared_directory(directory: str | os.PathLike) -> None:
     """Raises a `UserError` if `prepare_corpus` may not write into the directory."""
-    directory = pathlib.Path(directory)
-    if directory.exists() and not directory.is_dir():
-        raise UserError(f"The output must be a directory. Received a file: {str(directory)!r}.")
-    paths = sorted(directory.iterdir()) if directory.exists() else []
-    foreign = [path for path in paths if path.is_dir() or not _OWN_FILES.fullmatch(path.name)]
-    if paths and (foreign or directory / DESCRIPTION_FILE not in paths):
-        rule = "is not a prepared corpus that can be replaced: it holds"
-        held = repr((foreign or paths)[0].name)
-        raise UserError(f"{str(directory)!r} {rule} {held}. Choose another output directory.")
+    check_folder(directory, "prepared corpus", DESCRIPTION_FILE, _OWN_FILES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,8 +270,7 @@ def _read_description(directory):
         splits = {name: PreparedSplit(**split) for name, split in content["splits"].items()}
         max_length, checksums = content["max_length"], content["tokenizers"]
         _check_max_length(max_length)
-        matches = [re.fullmatch(_TOKENIZERS, file) for file in checksums]
-        names = sorted(match[1] if match else "" for match in matches)
+        names = sorted(n.split(".")[0] if n in TOKENIZER_FILES else "" for n in checksums)
         if names not in (["tokenizer"], ["source_tokenizer", "target_tokenizer"]):
             raise ValueError(f"other tokenizers are expected. Received: {names}")
         if "train" not in splits:

@@ -199,6 +199,7 @@ def train_sentencepiece(
     """Returns a subword vocabulary learned from text.
 
     It contains every character of the text; others are encoded as bytes, so no text is unknown.
+    Lines of more than 16,384 bytes are left out, with a logged warning.
 
     Args:
         files_or_lines: as in `text_lines`; a corpus gives one vocabulary for both languages.
@@ -231,10 +232,7 @@ def train_sentencepiece(
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
             message = f"{argument} must be a positive integer below 2**31"
             raise ValueError(f"{message}. Received: {argument}={value!r}")
-    lines = (line for line in text_lines(files_or_lines) if line.strip())
-    # sentencepiece ignores lines that are too long, but they would stay in memory.
-    lines = (line for line in lines if len(line) <= _LONGEST_LINE_BYTES)
-    kept = sample_lines(lines, max_sentences, seed)
+    kept = sample_lines(_usable(text_lines(files_or_lines)), max_sentences, seed)
     if not kept:
         raise UserError(_NO_TEXT)
     model = io.BytesIO()
@@ -263,6 +261,19 @@ def train_sentencepiece(
         sizes = f"{vocab_size:,}", f"{tokenizer.vocab_size:,}"
         _LOGGER.info("The text is too small for a vocabulary of %s: it has %s pieces.", *sizes)
     return tokenizer
+
+
+def _usable(lines):
+    """Yields lines with text that sentencepiece does not ignore, and reports the others."""
+    num_long = 0
+    for line in lines:
+        is_long = len(line.encode("utf-8", "surrogatepass")) > _LONGEST_LINE_BYTES
+        num_long += is_long
+        if not is_long and line.strip():
+            yield line
+    if num_long:
+        text = "%d lines of more than %d bytes are left out of the text for the vocabulary."
+        _LOGGER.warning(text, num_long, _LONGEST_LINE_BYTES)
 
 
 def _emptied(lines):

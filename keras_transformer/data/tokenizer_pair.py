@@ -9,14 +9,14 @@ from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenize
 from keras_transformer.data.subword_tokenizer import SubwordTokenizer
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
-from keras_transformer.files import current_file
+from keras_transformer.files import current_file, read_small_file
 
 _KINDS = (SentencePieceTokenizer, SubwordTokenizer, MappedTokenizer)
 # Empty pieces take two bytes in a file and some 80 in memory.
-_LARGEST_FILE = 2**26
+LARGEST_VOCABULARY = 2**26
 _SHARED_NAME = "tokenizer"
 _NAMES = ("source_tokenizer", "target_tokenizer")
-TOKENIZER_FILES = [f"{name}{kind.suffix}" for name in (_SHARED_NAME, *_NAMES) for kind in _KINDS]
+TOKENIZER_FILES = {f"{name}{kind.suffix}" for name in (_SHARED_NAME, *_NAMES) for kind in _KINDS}
 
 
 class TokenizerPair(NamedTuple):
@@ -150,14 +150,11 @@ def _files(directory, name) -> list[pathlib.Path]:
 
 def load_tokenizer_file(path: pathlib.Path) -> Tokenizer:
     """Returns the tokenizer in a file, of the kind that its suffix says."""
-    with open(path, "rb") as file:
-        content = file.read(_LARGEST_FILE + 1)
-    if len(content) > _LARGEST_FILE:
-        raise UserError(f"{str(path)!r} is larger than a vocabulary, {_LARGEST_FILE:,} bytes.")
     try:
+        content = read_small_file(path, LARGEST_VOCABULARY)
         if path.suffix == SentencePieceTokenizer.suffix:
             return SentencePieceTokenizer(content)
         kind = MappedTokenizer if path.suffix == MappedTokenizer.suffix else SubwordTokenizer
         return kind.from_file_content(content)
-    except UserError as error:
+    except ValueError as error:
         raise UserError(f"{str(path)!r} cannot be loaded: {error}") from error

@@ -11,7 +11,7 @@ from keras_transformer.decoding.search import Search, SearchResult, keep_shapes,
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.checks import check_argument, check_choice, checked_number
 from keras_transformer.layers.tensors import Tensor
-from keras_transformer.settings.setting import SIZE, choice, number, setting
+from keras_transformer.settings.setting import BEAMS, choice, number, setting
 
 _MINUS_INFINITY = float("-inf")
 _NORMALIZATIONS = ("gnmt", "length")
@@ -111,9 +111,9 @@ class BeamSearch(Search, name="beam"):
     [[[3, 0, 0], [4, 3, 0]]]
     """
 
-    beam_size: int = setting(4, SIZE)
+    beam_size: int = setting(4, BEAMS)
     length_penalty: float = setting(0.6, number(0, _LARGEST_ALPHA))
-    n_best: int = setting(1, SIZE)
+    n_best: int = setting(1, BEAMS)
     length_normalization: str = setting("gnmt", choice("KIND", *_NORMALIZATIONS))
     constraints: tuple = setting((), CONSTRAINTS)
     patience: float | None = setting(None, number(0, 1e6))

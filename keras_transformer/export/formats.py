@@ -6,7 +6,6 @@ A new format is one entry in `FORMATS` and one module of the same name with the 
 
 import contextlib
 import dataclasses
-import fnmatch
 import importlib.util
 import logging
 import os
@@ -14,8 +13,9 @@ import pathlib
 from collections.abc import Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
+from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_folder
+from keras_transformer.files import atomic_folder, check_folder
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.setting import Setting, choice, declare_options
 
@@ -23,13 +23,9 @@ if TYPE_CHECKING:
     from keras_transformer.inference.pipeline import Pipeline
 
 _LOGGER = logging.getLogger(__name__)
-_TOKENIZER_FILES = {
-    f"{side}tokenizer{suffix}"
-    for side in ("", "source_", "target_")
-    for suffix in (".model", ".txt", ".json")
-}
+WILDCARDS = "*?[\\"
 # In a SavedModel, the weights are elsewhere.
-_MODEL_FILES = _TOKENIZER_FILES | {"config.json", "recipe.json"}
+_MODEL_FILES = TOKENIZER_FILES | {"config.json", "recipe.json"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +107,7 @@ _ALL = (
     ),
     ExportFormat(
         *("ctranslate2", "CTranslate2 model", "model.bin"),
-        _TOKENIZER_FILES
+        TOKENIZER_FILES
         | {"config.json"}
         | {f"{side}_vocabulary.json" for side in ("shared", "source", "target")},
         packages=("ctranslate2",),
@@ -120,13 +116,13 @@ _ALL = (
     ),
     ExportFormat(
         *("onnx", "ONNX export", "encode.onnx"),
-        _TOKENIZER_FILES | {"decode.onnx", "weights.bin"},
+        TOKENIZER_FILES | {"decode.onnx", "weights.bin"},
         packages=("onnx", "tf2onnx"),
         options=_quantization("int8"),
         option_packages={"quantization": "onnxruntime"},
     ),
     ExportFormat(
-        *("litert", "LiteRT export", "model.tflite", _TOKENIZER_FILES),
+        *("litert", "LiteRT export", "model.tflite", TOKENIZER_FILES),
         options=_quantization("int8", "float16"),
     ),
 )
@@ -173,7 +169,7 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
         directory, format: as in `export`.
 
     Raises:
-        UserError: if it is a file, or has other files, which an export would delete.
+        UserError: if it is a file or has other files, or TensorFlow cannot read its path.
 
     Example:
 
@@ -181,26 +177,11 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
     >>> from keras_transformer.export import check_export_directory
     >>> check_export_directory(tempfile.mkdtemp())
     """
-    chosen, directory = _format(format), pathlib.Path(directory)
-    if not directory.exists():
-        return
-    if not directory.is_dir():
-        raise UserError(f"Expected a directory to export to but {str(directory)!r} is a file.")
-    if any(directory.iterdir()) and not (directory / chosen.marker).is_file():
-        raise UserError(
-            f"{str(directory)!r} holds other files and no {chosen.title}: name a new directory, "
-            "an empty one, or an earlier export."
-        )
-    files = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
-    names = sorted(path.relative_to(directory).as_posix() for path in files)
-    entries = {chosen.marker, *chosen.entries}
-    foreign = [name for name in names if not any(fnmatch.fnmatchcase(name, e) for e in entries)]
-    if foreign:
-        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
-        raise UserError(
-            f"{str(directory)!r} holds {foreign[0]!r}{more}, which replacing the {chosen.title} "
-            "there would delete: move it away, or name a new directory."
-        )
+    chosen, path = _format(format), pathlib.Path(os.path.realpath(directory))
+    check_folder(directory, chosen.title, chosen.marker, chosen.entries)
+    if chosen.name == "saved_model" and (wrong := set(path.as_posix()).intersection(WILDCARDS)):
+        rule = f"TensorFlow cannot open a SavedModel whose path has one of {WILDCARDS}"
+        raise UserError(f"{rule}. Received: {str(path)!r} with {min(wrong)!r}")
 
 
 def check_export_packages(format: str) -> None:

@@ -95,7 +95,8 @@ def warmup_texts(tokenizer: Any) -> list[list[str]]:
     # The stride is prime, so the pieces differ and come from the whole vocabulary.
     num_pieces, longest = tokenizer.vocab_size - first, max(_LENGTHS[1])
     pieces = [first + 7919 * number % num_pieces for number in range(longest)]
-    return [[tokenizer.decode(pieces[:length]) for length in lengths] for lengths in _LENGTHS]
+    code = "".join(tokenizer.languages[:1])
+    return [[code + tokenizer.decode(pieces[:n]) for n in lengths] for lengths in _LENGTHS]
 
 
 def _write_warmup_requests(directory, requests, model_name):

@@ -17,6 +17,7 @@ from keras_transformer.files import atomic_files, current_file, finish_replacing
 from keras_transformer.inference.model_files import (
     CONFIG_FILE,
     IN_SAVED_MODEL,
+    WEIGHTS_FILE,
     checked_directory,
     find_config,
 )
@@ -26,7 +27,6 @@ from keras_transformer.layers.composite_layer import quantized_parts
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, weight_files
 from keras_transformer.settings.transformer_config import count_parameters
 
-WEIGHTS_FILE = "model.weights.h5"
 RECIPE_FILE = "recipe.json"
 FORMAT = 1
 

@@ -7,7 +7,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import current_file
 from keras_transformer.settings.training_settings import SETTINGS_FILE
 
-CONFIG_FILE = "config.json"
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.weights.h5"
 # Folder in a SavedModel that holds a model directory without weights.
 IN_SAVED_MODEL = "assets.extra/model"
 

@@ -46,7 +46,9 @@ _SPARE = 1.1
 _MAX_TEXTS, _USUAL, _SINGLE = 50_000, 0.99, 0.95
 # The minimum number of full stops of an abbreviation, and its maximum length.
 _MIN_COUNT, _LONGEST_ABBREVIATION = 2, 6
-_WORDS = Rule(tuple, "a list of words", lambda words: all(isinstance(w, str) for w in words))
+# `<2de>`, `>>de<<` or `__de__`, and not `-`, `7` or `C++`.
+_LIKE_A_TAG = re.compile(r"[\W_][\W\d_]*+[^\W\d_].*(?<=[\W_])")
+_WORDS = Rule(tuple, "a list of words", lambda words: all(w and isinstance(w, str) for w in words))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,8 @@ class SentenceProfile(Settings):
         single_sentences: Whether at least 95 % of the sources are one sentence.
         abbreviations: Words whose full stop does not end a sentence, in lower case, with 0 for each
             digit.
+        tags: Symbols that each part of a text repeats from its beginning, as of a `MixedCorpus`.
+            None, as in earlier models, for all symbols that look like tags, such as `>>fra<<`.
 
     Raises:
         ValueError: If a value is of another type, or negative.
@@ -70,13 +74,14 @@ class SentenceProfile(Settings):
     >>> tokenizer = SubwordTokenizer(["a", "house."])
     >>> corpus = EncodedCorpus.from_corpus(PairsCorpus([("a house.", "a")]), tokenizer)
     >>> SentenceProfile.from_corpus(corpus, tokenizer)
-    SentenceProfile(usual_length=2, longest=2, single_sentences=True, abbreviations=())
+    SentenceProfile(usual_length=2, longest=2, single_sentences=True, abbreviations=(), tags=())
     """
 
     usual_length: int = setting(dataclasses.MISSING, COUNT_OR_ZERO)
     longest: int = setting(dataclasses.MISSING, COUNT_OR_ZERO)
     single_sentences: bool = setting(dataclasses.MISSING, SWITCH)
     abbreviations: tuple[str, ...] = setting((), _WORDS)
+    tags: tuple[str, ...] | None = setting(None, _WORDS)
 
     @classmethod
     def from_corpus(cls, corpus: EncodedCorpus, tokenizer: Tokenizer) -> "SentenceProfile":
@@ -89,7 +94,8 @@ class SentenceProfile(Settings):
         offsets, ids = corpus.source_offsets, corpus.source_ids
         step = -(-len(corpus) // _MAX_TEXTS)
         rows = [ids[offsets[row] : offsets[row + 1]] for row in range(0, len(corpus), step)]
-        texts = [split_tags(text, tokenizer.symbols)[1] for text in tokenizer.decode_batch(rows)]
+        tags = (*tokenizer.languages, *(corpus.mixture.tags if corpus.mixture else ()))
+        texts = [split_tags(text, tags)[1] for text in tokenizer.decode_batch(rows)]
         abbreviations = _find_abbreviations(texts)
         num_single = sum(len(split_sentences(text, abbreviations)) < 2 for text in texts)
         return cls(
@@ -97,7 +103,19 @@ class SentenceProfile(Settings):
             longest=int(lengths.max()),
             single_sentences=num_single >= _SINGLE * len(texts),
             abbreviations=abbreviations,
+            tags=tags,
         )
+
+    @staticmethod
+    def tags_of(profile: "SentenceProfile | None", tokenizer: Tokenizer) -> Sequence[str]:
+        """Returns the tags that a profile declares, or the symbols that look like tags.
+
+        Args:
+            profile, tokenizer: The profile or None, and the tokenizer of the sources.
+        """
+        if profile is not None and profile.tags is not None:
+            return profile.tags
+        return list(filter(_LIKE_A_TAG.fullmatch, tokenizer.symbols))
 
     def is_several(self, text: str, num_subwords: int) -> bool:
         """Returns whether a text has more sentences than was usual in the training text.
@@ -138,13 +156,13 @@ class TextPart(NamedTuple):
     text: str
     ids: list[int]
     ends_word: bool = True  # whether the next part begins with another word
-    tags: str = ""  # symbols of the vocabulary in front of the text
+    tags: str = ""  # in front of the text
 
 
-def split_tags(text: str, symbols: Sequence[str]) -> tuple[str, str]:
-    """Returns the symbols of the vocabulary that a text begins with, and the rest of the text."""
+def split_tags(text: str, known: Sequence[str]) -> tuple[str, str]:
+    """Returns the tags that a text begins with, and the rest of the text."""
     tags, rest = "", text
-    while found := [symbol for symbol in symbols if rest.lstrip().startswith(symbol)]:
+    while found := [tag for tag in known if rest.lstrip().startswith(tag)]:
         tags += max(found, key=len) + " "
         rest = rest.lstrip().removeprefix(max(found, key=len)).lstrip()
     return tags, rest

@@ -158,9 +158,8 @@ class Translator(Pipeline):
         """Returns each text as a list of one part."""
         texts = _checked_texts("texts", texts)
         encoded = self.source_tokenizer.encode_batch(texts)
-        symbols = self.source_tokenizer.symbols
-        split = [split_tags(text, symbols) if symbols else ("", text) for text in texts]
-        pairs = zip(encoded, split, strict=True)
+        tags = SentenceProfile.tags_of(self.sentence_profile, self.source_tokenizer)
+        pairs = zip(encoded, [split_tags(text, tags) for text in texts], strict=True)
         return [[TextPart(text, ids, tags=tags)] for ids, (tags, text) in pairs]
 
     def split(self, text: str) -> list[TextPart]:
@@ -391,8 +390,13 @@ def _join(answers):
 
 def _encode_words(tokenizer, name, texts):
     """Returns the ids of each text, and the number of ids of each of its words."""
-    lines = [text.split() for text in _checked_texts(name, texts)]
-    encoded = iter(tokenizer.encode_batch([word for words in lines for word in words]))
-    pieces = [[next(encoded) for _ in words] for words in lines]
-    ids = [[token for word in words for token in word] for words in pieces]
-    return ids, [[len(word) for word in words] for words in pieces]
+    ids, lengths = [], []
+    for text in _checked_texts(name, texts):
+        code = next((code for code in tokenizer.languages if text.startswith(code)), "")
+        # Each word is encoded behind the language code of its text, which only the first keeps.
+        words = [code * (number > 0) + word for number, word in enumerate(text.split())]
+        pieces = tokenizer.encode_batch(words)
+        pieces[1:] = [row[bool(code) :] for row in pieces[1:]]
+        ids.append([token for word in pieces for token in word])
+        lengths.append(list(map(len, pieces)))
+    return ids, lengths

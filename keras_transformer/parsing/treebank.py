@@ -7,10 +7,9 @@ import random
 import re
 from collections.abc import Iterable, Iterator
 
-from keras_transformer.data.corpora import require_regular_file
 from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_write
+from keras_transformer.files import atomic_write, require_file
 from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.trees import Tree, TreeReader
 
@@ -137,7 +136,7 @@ class TreebankCorpus:
     ) -> None:
         if limit is not None and limit < 1:
             raise ValueError(f"`limit` must be positive, or None. Received: {limit=}")
-        self.path = require_regular_file(path)
+        self.path = require_file(path, is_reread=True)
         self.linearization = linearization or Linearization()
         self.limit = limit
         self.seed = seed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from keras_transformer.files import read_json
-from keras_transformer.inference.sentences import split_sentences
+from keras_transformer.inference.sentences import split_sentences, split_tags
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.serving.protocol import RequestError, read_request, to_texts
 from keras_transformer.settings.training_settings import SETTINGS_FILE
@@ -78,9 +78,11 @@ def _parts(model, lines):
         if split and texts[0]:
             found = split(line)
             shown, texts = [part.text for part in found], [part.tags + part.text for part in found]
-            shown[0] = line[: len(line) - sum(map(len, shown))] + shown[0]  # with the tags
         elif texts[0] and profile and profile["single_sentences"]:
-            shown = texts = split_sentences(line, profile["abbreviations"])
+            tags, rest = split_tags(line, profile.get("tags") or ())
+            shown = split_sentences(rest, profile["abbreviations"])
+            texts = [tags + text for text in shown]
+        shown[0] = line[: len(line) - sum(map(len, shown))] + shown[0]  # with the tags
         parts.append(list(zip(shown, texts, strict=True)))
     return {"parts": parts}
 

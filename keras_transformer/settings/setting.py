@@ -75,6 +75,8 @@ COUNT = Rule(int, "a whole number of at least 1", lambda value: value >= 1, "N")
 COUNT_OR_ZERO = Rule(int, "a whole number of at least 0", lambda value: value >= 0, "N")
 # Ids and shapes are int32.
 SIZE = _whole_number(1, 2**31 - 1)
+# Tensors grow with the number of beams.
+BEAMS = _whole_number(1, 2**12)
 # Each layer takes time to build, whatever its size.
 LAYERS = _whole_number(1, 1000)
 # A cache has room for the whole window, whatever the length.

@@ -76,7 +76,7 @@ def check_output(output: Path) -> bool:
     """Returns whether `output` has a checkpoint to resume; raises if it holds something else."""
     if not (output / SETTINGS_FILE).exists():
         names = [CONFIG_FILE, WEIGHTS_FILE, RECIPE_FILE, HISTORY_FILE, CHECKPOINT_FOLDER]
-        names += [DIVERGED_BATCH_FILE, *TOKENIZER_FILES]
+        names += [DIVERGED_BATCH_FILE, *sorted(TOKENIZER_FILES)]
         missing = SETTINGS_FILE
     elif Checkpoints(output / CHECKPOINT_FOLDER).exists():
         return True

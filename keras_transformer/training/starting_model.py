@@ -1,5 +1,6 @@
 """`StartingModel`: the model that a training starts from, with its vocabulary or another one."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from keras_transformer.inference.model_directory import (
     read_model,
     read_tokenizers,
 )
+from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.tasks import get_task
 
 
@@ -64,6 +66,14 @@ class StartingModel:
             rule = "The model to start from has a vocabulary for each language: give it two, as in "
             raise UserError(f"{rule}a prepared corpus. Received: one for both")
         self.tokenizers, self.vocab_sizes = pair, pair.sizes
+
+    def with_tags(self, profile: SentenceProfile) -> SentenceProfile:
+        """Returns the profile with those tags of this model too that the vocabulary has."""
+        stored = self._config.get("sentence_profile")
+        stored = stored and SentenceProfile.from_dict(stored)
+        tags = SentenceProfile.tags_of(stored, self._known.source)
+        kept = set(self.tokenizers.source.symbols).intersection(tags)
+        return dataclasses.replace(profile, tags=tuple(sorted(kept.union(profile.tags or ()))))
 
     @property
     def keeps_vocabulary(self) -> bool:

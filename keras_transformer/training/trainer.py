@@ -220,8 +220,10 @@ def _finish(run: TrainingRun, evaluations: Evaluations) -> TrainingResult:
     """Chooses the final weights and writes the model directory."""
     score = evaluations.choose_final_weights()
     valid_loss = evaluations.loss()
+    used: dict = {"max_steps": run.max_steps, "average_checkpoints": run.windows[0]}
+    recipe = dataclasses.replace(run.recipe, **used)
     pipeline = run.task.make_result(
-        run.model.transformer, run.tokenizers, run.settings, run.recipe, run.data.sentence_profile
+        run.model.transformer, run.tokenizers, run.settings, recipe, run.data.sentence_profile
     )
     run.group.in_first(pipeline.save, run.output)
     return TrainingResult(

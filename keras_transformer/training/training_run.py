@@ -286,6 +286,8 @@ def start_run(output: Path, corpora, settings, tokenizers, report, strategy=None
     sizes = tokenizers.sizes if start is None else start.vocab_sizes
     config = make_config(settings, recipe, *sizes)
     data = TrainingData(train_corpus, valid_corpora, tokenizers, settings, recipe, report)
+    if start is not None:
+        data.sentence_profile = start.with_tags(data.sentence_profile)
     backend = keras.backend.backend()
     data.fingerprint |= {"config": config.to_dict(), "train_recipe": recipe.to_dict()}
     settings = dataclasses.replace(settings, packed_width=data.packed_width)

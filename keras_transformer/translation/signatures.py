@@ -14,6 +14,8 @@ from keras_transformer.layers.tensors import Tensor
 
 # Maximum padded positions (of the longer side) in a chunk, and elements of its largest tensor.
 _MAX_TOKENS, _MAX_NUMBERS = 32_768, 2**26
+# White space as `str.strip` knows it.
+_BLANK = r"[\pZ\t-\r\x1c-\x1f\x{85}]*"
 
 
 class TranslatorFunctions(ServedFunctions):
@@ -52,6 +54,8 @@ class TranslatorFunctions(ServedFunctions):
         chunk_size = _chunk_size(longest, length * self._model.config.output_vocab_size)
         empty = tf.zeros([0, length])
         values = in_chunks(score_rows, tf.shape(text)[0], chunk_size, empty)
+        is_impossible = self._lacks_language(text, sources)[:, None] & (padded(targets) != PAD_ID)
+        values = tf.where(is_impossible, float("-inf"), values)
         return {
             "log_probability": tf.reduce_sum(values, axis=1),
             "num_tokens": tf.cast(targets.row_lengths(), tf.int32),
@@ -98,7 +102,15 @@ class TranslatorFunctions(ServedFunctions):
             flat = tf.reshape(tokens, [-1, tf.shape(tokens)[-1]])  # [batch * n, length]
             return tf.reshape(self.module.target_tokenizer.detokenize(flat), tf.shape(scores))
 
-        return self._search(sources, num_subwords, search, write), truncated
+        answers, scores = self._search(sources, num_subwords, search, write)
+        scores = tf.where(self._lacks_language(text, sources)[:, None], float("-inf"), scores)
+        return (answers, scores), truncated
+
+    def _lacks_language(self, text, sources):
+        """Returns bool `[batch]`: whether each text lacks the code that its tokenizer needs."""
+        if not self._pipeline.source_tokenizer.languages:
+            return tf.zeros(tf.shape(text), tf.bool)
+        return (sources.row_lengths() == 1) & ~tf.strings.regex_full_match(text, _BLANK)
 
     def _encode_pairs(self, text, translation):
         check = tf.debugging.assert_equal(

@@ -1,5 +1,6 @@
 """`text_warnings`: what is probably wrong with the text of a training."""
 
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -17,8 +18,11 @@ def text_warnings(train_corpus: Corpus, valid_corpus: Corpus, adapts: bool) -> I
     valid = list(valid_corpus)
     valid_sources, leaked = {source.strip() for source, _ in valid}, set()
     words: tuple[set, set] = set(), set()
+    empty: list[int] = []
     num_pairs = num_copies = 0
     for num_pairs, (source, target) in enumerate(train_corpus, start=1):
+        if len(empty) < 3 and not (source.strip() and target.strip()):
+            empty.append(num_pairs)
         num_copies += source == target != ""
         if source.strip() in valid_sources:
             leaked.add(source.strip())
@@ -28,6 +32,16 @@ def text_warnings(train_corpus: Corpus, valid_corpus: Corpus, adapts: bool) -> I
     if num_pairs < FEW_PAIRS and not adapts:
         few = f"{num_pairs:,} training pairs are few (below {FEW_PAIRS:,}): expect poor answers to"
         yield f"{few} new text. Add text, or adapt a published model (--start-from)."
+    if empty:
+        # Pairs of the file may be held out.
+        numbers = getattr(train_corpus, "numbers", range(1, num_pairs + 1))
+        shown = ", ".join(f"{numbers[number - 1]:,}" for number in empty)
+        yield f"The first pairs with an empty side are {shown} (from 1)."
+    first = list(itertools.islice(train_corpus, 10))
+    are_names = [all(map(_WORD.fullmatch, pair)) for pair in first]
+    if len(first) > 1 and are_names[0] and not any(are_names[1:]):
+        advice = f"remove the line, or for --tsv give --columns {','.join(first[0])}"
+        yield f"The first pair, {first[0]}, looks like names of columns: {advice}."
     if num_copies >= _SHARE_OF_COPIES * num_pairs:
         share = f"{num_copies:,} of {num_pairs:,} training pairs ({num_copies / num_pairs:.1%})"
         yield f"{share} have the same text on both sides: the model learns to copy."

@@ -81,7 +81,7 @@ translate --model {model} --input {missing} -> not found
 train --tsv {file} --valid-tsv {missing} --output {missing} -> not found
 train --start-from {missing} --tsv {file} --output {missing} -> not found
 train --tsv {file} --bleu-tokenize ja-mecab --output {missing} -> ja-mecab
-quickstart --output {missing} --saved-model {folder} -> holds other files
+quickstart --output {missing} --saved-model {folder} -> without other files
 """
 
 

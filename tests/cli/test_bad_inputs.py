@@ -116,9 +116,9 @@ average --output {model}/model.weights.h5 {model}/model.weights.h5
 """,
     # A folder that would lose a file.
     "would replace": "prepare --tsv {prepared}/valid.jsonl --valid-tsv {tsv} --output {prepared}",
-    "is not a prepared corpus that can be replaced": "prepare {pairs} --output {folder}",
-    "must be a directory. received a file": "prepare {pairs} --output {good}",
-    "holds other files": """
+    "an earlier prepared corpus without other files": "prepare {pairs} --output {folder}",
+    "must be a folder but": "prepare {pairs} --output {good}",
+    "without other files. received": """
 export --model {model} --output {model}
 export --model {model} --output {folder} --format litert
 """,

@@ -41,7 +41,7 @@ def test_a_new_format_is_one_entry_and_one_function(succeed, refuse, model, tmp_
             (aside / "pieces.txt").write_text(" ".join(pieces))
 
     limit = Setting("limit", None, "number of pieces", COUNT)
-    files = ("list", "pieces.txt", formats._TOKENIZER_FILES)
+    files = ("list", "pieces.txt", formats.TOKENIZER_FILES)
     entry = ExportFormat("pieces", *files, options={"limit": limit})
     monkeypatch.setitem(FORMATS, "pieces", entry)
     module = types.SimpleNamespace(export_pieces=export_pieces)

@@ -87,11 +87,40 @@ def test_a_training_ends_with_the_next_commands(succeed, trained, text, tmp_path
         f"evaluate {model} --source {out}/valid.source --reference {out}/valid.target",
         *end,
     ]
+    data[-1] = tmp_path / "out [sm]*"  # TensorFlow would take the name for a pattern.
+    assert "--output 'saved_models/out _sm]_'" in succeed("train", *data).errors
+    data[-1] = tmp_path / "en-de"
     data += ["--valid-source", source, "--valid-target", target]
     assert (
         f"evaluate {model} --source {source} --reference {target}\n"
         in succeed("train", *data).errors
     )
+
+
+@pytest.mark.parametrize("first, warns", [
+    (("English", "German"), True), (("src", "tgt_de"), True), (("en", "de"), True),
+    (("Go.", "Geh."), False), (("the dog", "Hund"), False), (("", "x"), False),
+])  # fmt: skip
+def test_a_first_line_of_names_is_said(succeed, trained, text, tmp_path, first, warns):
+    path = text("pairs.tsv", ["\t".join(pair) for pair in (first, *PAIRS)])
+    warning = f"The first pair, {first}, looks like names of columns: remove the line, or"
+    errors = succeed("train", "--tsv", path, "--output", tmp_path / "out").errors
+    assert errors.count(warning) == warns
+    if warns:
+        named = ["--columns", ",".join(first)]
+        errors = succeed("train", "--tsv", path, *named, "--output", tmp_path / "out").errors
+        assert warning not in errors
+    assert not any("names of columns" in text for text in warnings_of([("a", "b")] * 3, PAIRS))
+
+
+def test_the_first_pairs_with_an_empty_side_are_named(succeed, trained, text, tmp_path):
+    lines = ["\t".join(pair) for pair in PAIRS]
+    for number in (2, 9, 20, 21):
+        lines.insert(number - 1, ["a\t ", ""][number % 2])
+    path = text("pairs.tsv", lines)
+    for more in ([], ["--valid-tsv", text("v.tsv", lines[2:3])]):
+        errors = succeed("train", "--tsv", path, *more, "--output", tmp_path / "out").errors
+        assert "The first pairs with an empty side are 2, 9, 20 (from 1).\n" in errors
 
 
 @pytest.mark.parametrize("score, warns", [(9.9, True), (10.0, False), (None, False)])
@@ -129,6 +158,7 @@ def test_few_pairs_are_warned_of_unless_a_model_is_adapted():
 def test_leaks_and_copies_are_counted():
     valid = [(f" {PAIRS[0][0]} ", "another"), PAIRS[1], ("the blue", "blaues")]
     warnings = warnings_of([*PAIRS, ("Tom", "Tom"), ("", "")], valid, adapts=True)
+    assert warnings.pop(0) == "The first pairs with an empty side are 29 (from 1)."
     assert warnings[0].startswith("1 of 29 training pairs (3.4%) have the same text on both sides")
     assert warnings[1].startswith("2 of 3 validation sources (66.7%) are in the training text too")
     assert len(warnings) == 2

@@ -140,14 +140,17 @@ def test_pairs_that_are_left_out_have_no_share():
         EncodedCorpus.from_corpus(MixedCorpus(pairs, WEIGHTS), LETTERS)
 
 
-def test_a_prepared_corpus_is_mixed_as_its_text(tmp_path):
-    prepared = prepare_corpus(tmp_path, MixedCorpus(CORPORA, WEIGHTS), None, LETTERS)
-    assert prepared.read().mixture == mixed().mixture
+def test_a_prepared_corpus_is_mixed_as_its_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(SubwordTokenizer, "symbols", ("k",))
+    tagged = MixedCorpus(CORPORA, WEIGHTS, {"small": "k"})
+    prepared = prepare_corpus(tmp_path, tagged, None, LETTERS)
+    assert prepared.read().mixture == mixed(tags={"small": "k"}).mixture
     path = tmp_path / "prepared.json"
     content = json.loads(path.read_text())
-    right = {"names": ["large", "small"], "weights": [1, 3], "sizes": [6, 2]}
+    right = {"names": ["large", "small"], "weights": [1, 3], "sizes": [6, 2], "tags": ["k"]}
     assert content["splits"]["train"]["mixture"] == right
     changes = {"weights": [1, 0]}, {"sizes": [6, 1]}, {"sizes": [6.0, 2]}, {"names": ["large"]}
+    changes += {"tags": [""]}, {"tags": 5}
     for wrong in (*({**right, **change} for change in changes), {"names": []}, {}, {"other": 1}):
         content["splits"]["train"]["mixture"] = wrong
         path.write_text(json.dumps(content))

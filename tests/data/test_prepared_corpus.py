@@ -9,6 +9,7 @@ import pytest
 
 from keras_transformer.data import (
     EncodedCorpus,
+    MappedTokenizer,
     PairsCorpus,
     PreparedCorpus,
     SubwordTokenizer,
@@ -220,15 +221,26 @@ def test_an_earlier_one_is_replaced_whole_and_nothing_else_is(prepared, tmp_path
     names = {path.name for path in prepared.directory.iterdir()}
     assert names == {"prepared.json", "tokenizer.model", "train-00000-of-00001.tfrecord"}
     (prepared.directory / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="cannot be replaced|that can be replaced: .* 'notes.txt'"):
+    with pytest.raises(UserError, match="prepared corpus without other files. .* with 'notes.txt'"):
         prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
     (prepared.directory / "notes.txt").unlink()
     (prepared.directory / "valid.jsonl").mkdir()  # a folder of anything is no part of a corpus
-    with pytest.raises(UserError, match="that can be replaced: it holds 'valid.jsonl'"):
+    (prepared.directory / "valid.jsonl" / "tokenizer.txt").touch()
+    with pytest.raises(UserError, match="with 'valid.jsonl/tokenizer.txt'"):
         prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="must be a directory. Received a file"):
+    with pytest.raises(UserError, match="must be a folder but .* is a file"):
         prepare_corpus(tmp_path / "file", pairs(20), None, LETTERS)
+
+
+def test_every_kind_of_tokenizer_is_stored_and_may_be_replaced(tmp_path):
+    pieces = tiny_tokenizer().pieces(range(4, tiny_tokenizer().vocab_size))
+    tokenizer = MappedTokenizer(tiny_tokenizer().model, pieces)
+    for tokenizers in ((tokenizer,), (tokenizer, LETTERS), (LETTERS, tokenizer)):
+        prepared = prepare_corpus(tmp_path, pairs(20), None, *tokenizers)
+        assert type(prepared.source_tokenizer) is type(tokenizers[0])
+    expected = EncodedCorpus.from_corpus(pairs(20), *tokenizers)
+    assert prepared.read().target_ids.tolist() == expected.target_ids.tolist()
 
 
 def test_what_fails_half_way_leaves_the_earlier_one(prepared):

@@ -36,6 +36,15 @@ def test_files_lines_and_corpora_give_the_same_vocabulary(tmp_path):
     assert train_sentencepiece(str(plain), 280).model == train_sentencepiece(LINES[:4], 280).model
 
 
+def test_lines_that_sentencepiece_skips_are_counted(caplog):
+    """It counts bytes: 5,462 characters of three bytes are too long."""
+    fits, too_long = "好" * 5_461, "坏" * 5_462
+    tokenizer = train_sentencepiece([*LINES, fits, too_long, "\ud800" + too_long], 300)
+    assert "2 lines of more than 16384 bytes are left out of the text for the vocab" in caplog.text
+    kept = [piece for piece in tokenizer.pieces(range(300)) if set(piece) & {"好", "坏"}]
+    assert kept and not any("坏" in piece for piece in kept)
+
+
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
 def test_a_size_that_the_text_cannot_fill_is_answered_with_the_largest_possible(model_type, caplog):
     caplog.set_level("INFO")

@@ -45,11 +45,20 @@ def test_a_directory_with_other_files_is_refused(name, require, translator, tmp_
     require(name)
     thesis = tmp_path / "thesis.txt"
     thesis.write_text("years of work")
-    with pytest.raises(UserError, match=f"holds other files and no {FORMATS[name].title}: "):
+    with pytest.raises(UserError, match=f"earlier {FORMATS[name].title} without other files"):
         export(translator, tmp_path, name)
     with pytest.raises(UserError, match="is a file"):
         export(translator, thesis, name)
     assert thesis.read_text() == "years of work"
+
+
+@pytest.mark.parametrize("name", ["out [sm]", "a*", "b?", "c\\d"])
+def test_a_path_that_tensorflow_takes_for_a_pattern_is_refused(translator, tmp_path, name):
+    for path in (tmp_path / name, tmp_path / name / "1"):
+        with pytest.raises(UserError, match="cannot open a SavedModel whose path has .* Received"):
+            export(translator, path)
+    check_export_directory(tmp_path / name, "litert")
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["thesis.txt", "assets.extra/thesis.txt", "variables/a/b"])
@@ -60,7 +69,9 @@ def test_an_export_with_a_file_of_another_origin_is_refused(translator, tmp_path
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("years of work")
     for check in (check_export_directory, lambda path: export(translator, path)):
-        with pytest.raises(UserError, match=f"holds '{name}', which replacing"):
+        with pytest.raises(
+            UserError, match=f"earlier SavedModel without other files. .* with '{name}'"
+        ):
             check(tmp_path)
     assert (tmp_path / name).read_text() == "years of work"
     assert (tmp_path / "saved_model.pb").read_bytes() == b"old"

@@ -1,10 +1,13 @@
 """Exports of an imported model: two tokenizers of one vocabulary, a bias, languages."""
 
+import numpy as np
 import pytest
 
 from keras_transformer.bridges import load_opus_mt
 from keras_transformer.decoding import GreedySearch
+from keras_transformer.errors import UserError
 from keras_transformer.export import export_ctranslate2, export_saved_model
+from keras_transformer.export.saved_model import warmup_texts
 from tests.bridges.published import PORTUGUESE, SOURCES, learn_files, save_arrays
 
 TEXTS = [f"{PORTUGUESE} {text}" for text in (*SOURCES, "an unknown ☃ word", "dogs")]
@@ -20,18 +23,54 @@ def translator(tmp_path_factory):
     return translator
 
 
+# All that `str.strip` removes, and no more.
+BLANK = "".join(letter for letter in map(chr, range(0x3001)) if letter.isspace())
+
+
+@pytest.mark.tensorflow_only("a SavedModel is written there")
+def test_a_text_without_a_language_fails_alone_in_the_server(translator, tmp_path):
+    from keras_transformer.serving.models import ServedModel
+
+    translator.save(tmp_path)
+    model = ServedModel("model", 1, tmp_path)
+    model.warm_up()
+    texts = [TEXTS[0], "a dog", TEXTS[1], ">>deu<< a", "", BLANK, "\u3000", "\xa0", "\u200b"]
+    lacks = np.array([False, True, False, True, *[False] * 4, True])
+    texts = np.array([text.encode() for text in texts])
+    answer = model.signatures["serving_default"]
+    found, right = answer({"text": texts}), answer({"text": texts[~lacks]})
+    assert set(found["translation"][lacks]) == {b""} == set(right["translation"][2:])
+    assert found["translation"][~lacks].tolist() == right["translation"].tolist()
+    assert all(right["translation"][:2]) and (found["score"][lacks] == -np.inf).all()
+    np.testing.assert_allclose(found["score"][~lacks], right["score"], atol=1e-5)
+    pairs = {"text": texts, "translation": [b"Hund"] * len(texts)}
+    scores = model.signatures["score"](pairs)["log_probability"]
+    assert (np.isneginf(scores) == lacks).all() and np.isfinite(scores[~lacks]).all()
+    for request in warmup_texts(translator.source_tokenizer):
+        assert all(translator.source_tokenizer.encode_batch(request))
+
+
+def test_words_are_aligned_with_the_language_in_front_of_the_text(translator):
+    texts = [f"{PORTUGUESE} a dog runs", f"{PORTUGUESE}a dog", ""]
+    found = translator.align(texts, ["ein Hund", "Hund", ""])
+    for text, alignment in zip(texts, found, strict=True):
+        assert {source for source, _ in alignment.pairs} <= set(range(len(text.split())))
+    assert found[0].pairs and found[1].pairs and not found[2].pairs
+    with pytest.raises(UserError, match=f"target language: {PORTUGUESE}"):
+        translator.align(["a dog"], ["ein Hund"])
+
+
 @pytest.mark.tensorflow_only("a SavedModel is written there")
 @pytest.mark.slow
-def test_a_saved_model_answers_alike_and_needs_a_language(translator, tmp_path, signatures_of):
+def test_a_saved_model_answers_alike(translator, tmp_path, signatures_of):
     import tensorflow as tf
 
     signatures_of("serving_default")
     export_saved_model(translator, tmp_path)
     serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
-    answers = serve(text=tf.constant([*TEXTS, ""]))["translation"].numpy()
-    assert [answer.decode() for answer in answers] == translator.translate([*TEXTS, ""])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"target language: {PORTUGUESE}"):
-        serve(text=tf.constant(["a dog"]))
+    texts = [*TEXTS, ""]
+    answers = serve(text=tf.constant([*texts, "a dog"]))["translation"].numpy()
+    assert [answer.decode() for answer in answers] == [*translator.translate(texts), ""]
 
 
 def test_ctranslate2_finds_the_answers_of_greedy_search(translator, tmp_path):

@@ -194,6 +194,7 @@ TRANSLATORS = [
     ({"search.length_penalty": 10**400}, "config.json"),
     ({"format": 2}, "config.json: .*format=2"),
     ({"search.beam_size": 0}, "config.json: .*beam_size=0"),
+    ({"search.beam_size": 10**9}, "config.json: .*from 1 to 4096. Received"),
     ({"search.name": "best"}, "config.json: .*name='best'"),
     ({"search": 5}, "config.json"),
     ({"model": None}, "config.json: the entry 'model' is missing"),
@@ -427,7 +428,7 @@ def test_files_larger_than_any_of_their_kind_are_refused(tmp_path):
     for name in ("tokenizer.txt", "tokenizer.model"):
         with open(tmp_path / name, "wb") as file:
             file.truncate(2**26 + 1)
-        with pytest.raises(UserError, match=f"{name}' is larger than a vocabulary"):
+        with pytest.raises(UserError, match=f"{name}' cannot be loaded: it is larger than"):
             load_tokenizer(tmp_path)
         (tmp_path / name).unlink()
 

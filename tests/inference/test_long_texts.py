@@ -89,6 +89,24 @@ class TestSplit:
         assert echo.translate(texts, batch_size=batch_size) == texts
         assert all(width <= 24 for _, width, _ in echo.asked.batches)
 
+    @pytest.mark.parametrize("text, symbols, declared, first, repeated", [
+        ("- A dog runs. A cat sleeps.", ["-"], None, "- A dog runs. ", ""),
+        ("7 dogs run. 8 cats sleep.", ["7", "8"], None, "7 dogs run. ", ""),
+        ("C++ runs. It sleeps.", ["C++"], None, "C++ runs. ", ""),
+        ("<n> dogs run. A cat sleeps.", ["<n>"], (), "<n> dogs run. ", ""),
+        ("fr A dog runs. It sleeps.", ["fr", "-"], ("fr",), "A dog runs. ", "fr "),
+        *((f"{tag} A dog runs. It sleeps.", [tag], None, "A dog runs. ", f"{tag} ")
+          for tag in ("<2de>", ">>de<<", "[zh-CN]", "__de__")),
+    ])  # fmt: skip
+    def test_tags_alone_are_repeated(self, text, symbols, declared, first, repeated):
+        lines = [text] * 50 + [sentence(2 + seed % 8, seed) for seed in range(300)]
+        tokenizer = train_sentencepiece(lines, 320, symbols=symbols)
+        translator = tiny_translator(tokenizer=tokenizer)
+        translator.sentence_profile = SentenceProfile(9, 9, True, tags=declared)
+        parts = translator.split(text)
+        assert [part.tags for part in parts] == [repeated] * 2
+        assert parts[0].text == first and repeated + "".join(p.text for p in parts) == text
+
     @pytest.mark.parametrize("tags", [">>fra<< ", " <bt> >>fra<<", ">>por<<"])
     def test_tags_are_in_front_of_every_part(self, tags):
         lines = [sentence(2 + seed % 8, seed) for seed in range(300)]

@@ -19,7 +19,7 @@ def profile(sources):
 def test_lengths_are_those_of_the_sources():
     found = profile(["x"] * 98 + ["x x x", "x x x x x"])
     assert (found.usual_length, found.longest) == (3, 5)
-    assert profile(["x"]) == SentenceProfile(1, 1, True)
+    assert profile(["x"]) == SentenceProfile(1, 1, True, (), ())
 
 
 @pytest.mark.parametrize("num_pairs,is_single", [(5, True), (6, False)])
@@ -51,8 +51,14 @@ def test_initials_and_small_letters_begin_no_sentence(text, sentences):
 
 
 def test_it_survives_json_and_refuses_other_types():
-    found = SentenceProfile(3, 5, True, ("mr",))
+    found = SentenceProfile(3, 5, True, ("mr",), (">>fra<<",))
     assert SentenceProfile.from_dict(json.loads(json.dumps(found.to_dict()))) == found
-    for wrong in ((3.0, 5, True), (3, -1, True), (3, 5, 1), (3, 5, True, [1])):
+    for wrong in (
+        (3.0, 5, True),
+        (3, -1, True),
+        (3, 5, 1),
+        (3, 5, True, [1]),
+        (3, 5, True, (), [""]),
+    ):
         with pytest.raises(ValueError, match="must be .* Received: "):
             SentenceProfile(*wrong)

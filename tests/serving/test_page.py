@@ -31,7 +31,8 @@ def client(translator, tmp_path_factory):
     (folder / "history.csv").write_text("\n".join(history) + "\n")
     (folder / "training.json").write_text('{"fingerprint": {"pairs": 1234}}')
     saved, shared = EchoModel("saved"), EchoModel("shared")
-    saved.card, shared.path = {"sentence_profile": PROFILE.to_dict()}, folder
+    saved.card = {"sentence_profile": {**PROFILE.to_dict(), "tags": [">>fra<<"]}}
+    shared.path = folder
     shared.pipeline = translator  # compiled once
     tiny = ServedModel("tiny", 1, folder)
     tiny.load()
@@ -111,6 +112,13 @@ def test_the_parts_of_a_line_are_the_line(client):
     assert len(long) > 1 and "".join(shown for shown, _ in long) == LINES[3]
     _, answer = post(client, "saved/parts", text=[TEXT])
     assert answer["parts"] == [[[part, part] for part in ("The red dog runs. ", TEXT[18:])]]
+    _, answer = post(client, "saved/parts", text=[f" >>fra<<  {TEXT}"])
+    assert answer["parts"] == [
+        [
+            [" >>fra<<  The red dog runs. ", ">>fra<< The red dog runs. "],
+            [TEXT[18:], f">>fra<< {TEXT[18:]}"],
+        ]
+    ]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from keras_transformer.data import (
 )
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.errors import UserError
+from keras_transformer.inference import SentenceProfile
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import TrainingRecipe, Transformer, get_preset
 from keras_transformer.training import train
@@ -113,8 +114,8 @@ SPELLINGS = {
 }
 
 
-def bpe(lines, size=320):
-    return train_sentencepiece(lines, size, allow_fewer=True)
+def bpe(lines, size=320, symbols=()):
+    return train_sentencepiece(lines, size, allow_fewer=True, symbols=symbols)
 
 
 def test_a_new_piece_is_spelled_by_the_known_ones_and_a_known_one_is_itself():
@@ -127,6 +128,17 @@ def test_a_new_piece_is_spelled_by_the_known_ones_and_a_known_one_is_itself():
     assert all(spelled[piece] == [piece] for piece in kept) and num_new == len(pieces) - len(kept)
     for piece, row in zip(pieces[260:], ids[260:], strict=True):
         assert known.decode(row).strip() == piece.replace("\u2581", " ").strip()
+
+
+@pytest.mark.parametrize("declared", [None, ("-",)])
+def test_the_tags_of_the_model_stay_tags(tmp_path, declared):
+    tokenizer = bpe(LINES, symbols=(">>fra<<", "-"))
+    model = Transformer.from_preset("tiny", tokenizer.vocab_size, **SMALL)
+    profile = declared and SentenceProfile(1, 1, True, (), declared)
+    Translator(model, tokenizer, sentence_profile=profile).save(tmp_path)
+    start = StartingModel(settings(start_from=str(tmp_path), model={}), (None, None))
+    found = start.with_tags(SentenceProfile(1, 1, True, (), ("<new>",)))
+    assert found.tags == tuple(sorted({"<new>", *(declared or (">>fra<<",))}))
 
 
 def test_words_that_a_vocabulary_of_words_lacks_are_spelled_by_the_unknown_one():

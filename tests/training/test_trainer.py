@@ -27,7 +27,7 @@ from keras_transformer.parsing import TreebankCorpus
 from keras_transformer.training import LossModel, TrainingSettings, train
 from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
 from keras_transformer.training.scores_on_dev import ScoreOnDev
-from keras_transformer.training.training_run import TrainingData, make_tokenizers
+from keras_transformer.training.training_run import TrainingData, make_recipe, make_tokenizers
 from keras_transformer.translation.task import TranslationTask
 from tests.training.uncompiled import AtStep, interrupt, uncompiled
 
@@ -93,7 +93,7 @@ def finished(tmp_path_factory):
             directory,
             corpus(1),
             corpus(2, 8),
-            settings(max_minutes=9.0, patience=4, keep_checkpoints=1),
+            settings(max_minutes=9.0, patience=4, keep_checkpoints=1, average_windows=(3,)),
             report=lines.append,
             progress=lambda step, *_: lines.append(step),
         )
@@ -121,7 +121,8 @@ def test_writes_a_model_directory_with_history_and_settings(finished):
     assert [row["step"] for row in result.history] == ["3", "6"]
     assert "valid_bleu" in result.history[0] and "valid_f1" not in result.history[0]
     assert all(float(row["valid_loss"]) > 0 for row in result.history)
-    assert json.loads((directory / "recipe.json").read_text())["warmup_steps"] == 20
+    recipe = json.loads((directory / "recipe.json").read_text())
+    assert (recipe["max_steps"], recipe["average_checkpoints"]) == (6, 3)
     assert any(str(line).startswith("step 6") for line in lines)
     end = "Allow more steps to go on. It learned little: the learning rate rises until step 20."
     assert f"The training ends: all 6 steps are done. {end}" in lines
@@ -497,6 +498,8 @@ def test_tags_are_pieces_of_the_vocabulary_that_is_learned_and_of_one_that_is_gi
         tokenizers = make_tokenizers(corpus, learned)
         assert tokenizers.source.symbols == (">>deu<<", ">>fra<<")
         assert shared or tokenizers.target.symbols == ()
+    profile = TrainingData(corpus, {}, tokenizers, learned, make_recipe(learned)).sentence_profile
+    assert profile.tags == (">>deu<<", ">>fra<<") and profile.single_sentences
     other = train_sentencepiece(["red house"], 280, symbols=[">>deu<<"])
     for given in ({"source_tokenizer": other}, {}):  # or one of words
         with pytest.raises(UserError, match="must have each tag as a symbol") as error:
