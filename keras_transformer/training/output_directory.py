@@ -132,7 +132,7 @@ class HistoryFile:
         if not self.path.is_file():
             return []
         try:
-            text = read_small_file(self.path, _LARGEST_HISTORY)
+            text = read_small_file(self.path, _LARGEST_HISTORY).decode("utf-8")
             rows = list(csv.DictReader(io.StringIO(text, newline="")))
         except (ValueError, csv.Error) as error:
             raise UserError(f"{str(self.path)!r} is damaged: {one_line(error)}.") from error
