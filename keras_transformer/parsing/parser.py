@@ -207,7 +207,8 @@ class Parser(Pipeline):
             num_words: int32 `[batch]`, the number of words of each sentence.
         """
         self._check_constrained(True, True)
-        return WellFormedTrees(num_words, *self.tree_symbols)
+        max_unary = self.linearization.max_unary
+        return WellFormedTrees(num_words, **self.tree_symbols._asdict(), max_unary=max_unary)
 
     def _to_parse(self, hypothesis, words):
         symbols = [symbol for symbol in hypothesis.text.split(" ") if symbol]
