@@ -16,6 +16,7 @@ from keras_transformer.layers.composite_layer import (
     quantize_parts,
 )
 from keras_transformer.layers.dropout_and_normalization import Dropout
+from keras_transformer.layers.encoder import EncoderBlock
 from keras_transformer.layers.tensors import Tensor, combine_masks, keys_mask
 
 
@@ -115,6 +116,9 @@ class DecoderBlock(CompositeLayer):
         self.feed_forward_dropout = stack.make_dropout(self, "feed_forward_dropout", inputs_shape)
         quantize_parts(self, self.quantized_parts)
 
+    def _check_inputs(self, *args, **kwargs):
+        stack.check_inputs(*args, **kwargs)
+
     def call(
         self,
         inputs: Tensor,
@@ -142,9 +146,8 @@ class DecoderBlock(CompositeLayer):
         # An implicit mask does not cover the cached positions.
         implicit_masks = (mask, inputs_mask) if cache is None else ()
         self_mask = keys_mask(attention_mask, padding_mask, *implicit_masks)
-        cross_mask = keys_mask(
-            encoder_attention_mask, encoder_padding_mask, encoder_outputs_mask, prefix="encoder_"
-        )
+        padding_masks = encoder_padding_mask, encoder_outputs_mask
+        cross_mask = keys_mask(encoder_attention_mask, *padding_masks)
         is_pre_norm = self.norm == "pre"
         returns_pair = cache is not None or return_attention_scores
         options = {"return_attention_scores": return_attention_scores, "training": training}
@@ -275,7 +278,7 @@ class Decoder(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.blocks = stack.checked_blocks(blocks)
+        self.blocks = stack.checked_blocks(blocks, is_other=_is_encoder_block)
         self.position = stack.make_position(position, self.blocks, self.dtype_policy)
         self.dropout = dropout
         self.final_norm = final_norm
@@ -289,6 +292,9 @@ class Decoder(CompositeLayer):
     def build(self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None) -> None:
         other_shapes = () if encoder_outputs_shape is None else (encoder_outputs_shape,)
         stack.build(self, inputs_shape, *other_shapes)
+
+    def _check_inputs(self, *args, **kwargs):
+        stack.check_inputs(*args, **kwargs)
 
     def call(
         self,
@@ -375,3 +381,7 @@ class Decoder(CompositeLayer):
     @classmethod
     def from_config(cls, config: dict) -> Self:
         return stack.from_config(cls, config)
+
+
+def _is_encoder_block(layer):
+    return isinstance(layer, EncoderBlock)

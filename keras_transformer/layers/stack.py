@@ -21,6 +21,7 @@ from keras_transformer.layers.position_encoding import (
     LearnedPositionEmbedding,
     SinusoidalPositionEncoding,
 )
+from keras_transformer.layers.tensors import Tensor, check_shape
 
 
 def make_attention(block, name, inputs_shape, encoder_outputs_shape=None):
@@ -81,11 +82,42 @@ def make_dropout(block, name, inputs_shape):
     return build_part(Dropout(block.dropout, **options), inputs_shape)
 
 
-def checked_blocks(blocks: Sequence[keras.layers.Layer]) -> list[keras.layers.Layer]:
-    """Returns the blocks of a stack as a list, or raises a `ValueError`."""
+def check_inputs(
+    inputs: Tensor,
+    encoder_outputs: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    encoder_padding_mask: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    encoder_attention_mask: Tensor | None = None,
+    *others: Any,
+    cache: Any = None,
+    **options: Any,
+) -> None:
+    """Raises a `ValueError` if the arguments of a block's or a stack's call do not fit together."""
+    check_shape("inputs", inputs, "[batch, length, d_model]")
+    batch, length = inputs.shape[:2]
+    # A cache has further keys, and each of its rows may serve several rows of `inputs`.
+    keys, rows = (length, batch) if cache is None and len(others) < 2 else (None, None)
+    shape = "[batch, source_length, encoder_width]"
+    check_shape("encoder_outputs", encoder_outputs, shape, rows)
+    source = None if encoder_outputs is None else encoder_outputs.shape[1]
+    shape = "[batch or 1, length or 1, keys]"
+    check_shape("padding_mask", padding_mask, "[batch, keys]", batch, keys)
+    check_shape("attention_mask", attention_mask, shape, batch, length, keys)
+    check_shape("encoder_padding_mask", encoder_padding_mask, "[batch, keys]", rows, source)
+    check_shape("encoder_attention_mask", encoder_attention_mask, shape, rows, length, source)
+
+
+def checked_blocks(blocks: Sequence[keras.layers.Layer], is_other: Any) -> list[Any]:
+    """Returns the blocks of a stack as a list, or raises a `ValueError`.
+
+    `is_other` says of a layer whether it is a block of the other kind of stack.
+    """
     is_list = isinstance(blocks, (list, tuple)) and len(blocks) > 0
     are_layers = is_list and all(isinstance(block, keras.layers.Layer) for block in blocks)
-    check_argument(are_layers, "blocks", "a list of at least one layer", blocks)
+    rule = "a list of at least one layer, encoder blocks in an `Encoder` and decoder blocks in a "
+    is_allowed = are_layers and not any(map(is_other, blocks))
+    check_argument(is_allowed, "blocks", f"{rule}`Decoder`", blocks)
     return list(blocks)
 
 

@@ -9,7 +9,7 @@ from keras_transformer.data.subword_tokenizer import SubwordTokenizer
 from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from keras_transformer.decoding.constraints import Generated
 from keras_transformer.layers.checks import check_positive_integer
-from keras_transformer.layers.tensors import Tensor, check_rank
+from keras_transformer.layers.tensors import Tensor, check_shape
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
 
 # Classes of tokens. The class of a closing token is `_FIRST_CLOSING` plus the number of its label.
@@ -168,7 +168,7 @@ class WellFormedTrees:
         check_positive_integer("max_depth", max_depth, 2**31 - 1)
         check_positive_integer("max_unary", max_unary)
         self.num_words = ops.cast(ops.convert_to_tensor(num_words), "int32")
-        check_rank("num_words", self.num_words, "[batch]")
+        check_shape("num_words", self.num_words, "[batch]")
         self.openings = np.asarray(openings, "int32")
         self.closings = np.asarray(closings, "int32")
         self.words = np.asarray(words, bool)
