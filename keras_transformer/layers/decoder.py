@@ -214,27 +214,7 @@ class DecoderBlock(CompositeLayer):
         return DecoderBlockCache(cache, self.cross_attention.make_cache(encoder_outputs))
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "norm": self.norm,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "epsilon": self.epsilon,
-            "position": keras.saving.serialize_keras_object(self.position),
-            "sliding_window": self.sliding_window,
-            "flash_attention": self.flash_attention,
-            "seed": self.seed,
-        }
+        return {**super().get_config(), **stack.block_config(self)}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

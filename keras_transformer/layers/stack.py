@@ -23,6 +23,13 @@ from keras_transformer.layers.position_encoding import (
 )
 from keras_transformer.layers.tensors import Tensor, check_shape
 
+# Arguments of blocks that are plain values.
+_BLOCK_ARGUMENTS = (
+    *("num_heads", "intermediate_dim", "key_dim", "value_dim", "dropout", "attention_dropout"),
+    *("activation_dropout", "norm", "use_bias", "epsilon", "sliding_window", "flash_attention"),
+    "seed",
+)
+
 
 def make_attention(block, name, inputs_shape, encoder_outputs_shape=None):
     """Returns the self-attention of a block; with `encoder_outputs_shape`, the cross-attention."""
@@ -192,6 +199,19 @@ def config(stack: CompositeLayer) -> dict[str, Any]:
         "epsilon": stack.epsilon,
         "seed": stack.seed,
         "remat": stack.remat,
+    }
+
+
+def block_config(block: CompositeLayer) -> dict[str, Any]:
+    """Returns the arguments of a block, as `get_config` needs them."""
+    values = {name: getattr(block, name) for name in _BLOCK_ARGUMENTS}
+    return {
+        **values,
+        "activation": keras.activations.serialize(block.activation),
+        "kernel_initializer": keras.initializers.serialize(block.kernel_initializer),
+        "bias_initializer": keras.initializers.serialize(block.bias_initializer),
+        "kernel_regularizer": keras.regularizers.serialize(block.kernel_regularizer),
+        "position": keras.saving.serialize_keras_object(block.position),
     }
 
 

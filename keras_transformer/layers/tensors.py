@@ -39,15 +39,6 @@ def check_shape(name: str, tensor: Any, shape: str, *sizes: Any) -> None:
         raise ValueError(f"{rule}. Received: {name} of shape {found}")
 
 
-def check_ids(name: str, ids: Any) -> None:
-    """Raises `ValueError` unless `ids` are integers `[batch, length]`, or have no dtype."""
-    check_shape(name, ids, "[batch, length]")
-    dtype = keras.backend.standardize_dtype(getattr(ids, "dtype", "int32"))
-    if "int" not in dtype:
-        rule = f"`{name}` must have an integer dtype, because it holds ids"
-        raise ValueError(f"{rule}. Received: {name} of dtype {dtype}")
-
-
 def reshape(tensor: Tensor, sizes: Sequence[Any]) -> Tensor:
     """Reshapes like `ops.reshape`, but infers a single unknown size: decoding graphs stay small.
 

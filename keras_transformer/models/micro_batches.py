@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.tensors import at_least_float32, check_ids
+from keras_transformer.layers.tensors import at_least_float32, check_shape
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -44,15 +44,23 @@ class MicroBatchModel(keras.Model):
     micro_batches = 1
     streams = 1
 
-    # Keras casts inputs to the dtype of the model's, so they are checked before.
-
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        _check_inputs(inputs)
+        self._check_ids(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     def stateless_call(self, *args: Any, **kwargs: Any) -> Any:  # In place of a call on JAX.
-        _check_inputs(args[2])
+        self._check_ids(args[2])
         return super().stateless_call(*args, **kwargs)
+
+    def _check_ids(self, inputs):
+        """Raises `ValueError` unless the inputs are ids; Keras would cast other numbers to int32."""
+        for name, ids in (inputs if isinstance(inputs, dict) else {"inputs": inputs}).items():
+            check_shape(name, ids, "[batch, length]")
+            dtype = keras.backend.standardize_dtype(getattr(ids, "dtype", "int32"))
+            # With several replicas, Keras builds the model for the mean of the replicas' ids.
+            if "int" not in dtype and num_replicas(self) == 1:
+                rule = f"`{name}` must have an integer dtype, because it holds ids"
+                raise ValueError(f"{rule}. Received: {name} of dtype {dtype}")
 
     def train_step(self, data: Any, *args: Any) -> Any:
         if self.micro_batches == self.streams == 1:
@@ -137,11 +145,6 @@ class MicroBatchModel(keras.Model):
         gradients = tape.gradient(scaled, variables, unconnected_gradients="zero")
         self.compute_metrics(inputs, labels, outputs, sample_weight)
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
-
-
-def _check_inputs(inputs):
-    for name, ids in (inputs if isinstance(inputs, dict) else {"inputs": inputs}).items():
-        check_ids(name, ids)
 
 
 def _num_rows(batch):

@@ -24,13 +24,7 @@ from keras_transformer.layers.composite_layer import (
     set_trainable_parts,
     trainable_parts,
 )
-from keras_transformer.layers.tensors import (
-    Tensor,
-    check_ids,
-    greatest,
-    segment_mask,
-    segment_positions,
-)
+from keras_transformer.layers.tensors import Tensor, greatest, segment_mask, segment_positions
 from keras_transformer.models.micro_batches import MicroBatchModel
 from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.transformer_config import TransformerConfig
@@ -176,7 +170,7 @@ class Transformer(MicroBatchModel):
             source: int32 `[batch, source_length]`.
             training: Whether to apply dropout.
         """
-        padding_mask = _is_token("source", source, self.source_embedding)
+        padding_mask = _is_token(source, self.source_embedding)
         outputs = self.encoder(
             self.source_embedding(source), padding_mask=padding_mask, training=training
         )
@@ -201,7 +195,7 @@ class Transformer(MicroBatchModel):
                 for the second, and so on; 0 on padding. None for one sentence in each row.
             target_segments: int32 `[batch, target_length]`, in the same way.
         """
-        source_mask = _is_token("source", source, self.source_embedding)
+        source_mask = _is_token(source, self.source_embedding)
         source_options, target_options = {}, {}
         if source_segments is not None:
             source_options = {
@@ -219,7 +213,7 @@ class Transformer(MicroBatchModel):
         return self.decoder(
             self.target_embedding(target),
             encoder_outputs,
-            padding_mask=_is_token("target", target, self.target_embedding),
+            padding_mask=_is_token(target, self.target_embedding),
             encoder_padding_mask=source_mask,
             **target_options,
         )
@@ -340,7 +334,7 @@ class Transformer(MicroBatchModel):
             `[batch, heads, target, target]` and `"cross"` `[batch, heads, target, source]`. With a
             `sliding_window`, the last dimension of the first two has the keys of the window only.
         """
-        source_mask = _is_token("source", source, self.source_embedding)
+        source_mask = _is_token(source, self.source_embedding)
         options = {"return_attention_scores": True, "training": False}
         encoder_outputs, encoder_scores = self.encoder(
             self.source_embedding(source), padding_mask=source_mask, **options
@@ -348,7 +342,7 @@ class Transformer(MicroBatchModel):
         _, decoder_scores = self.decoder(
             self.target_embedding(target),
             encoder_outputs,
-            padding_mask=_is_token("target", target, self.target_embedding),
+            padding_mask=_is_token(target, self.target_embedding),
             encoder_padding_mask=source_mask,
             **options,
         )
@@ -383,8 +377,7 @@ class Transformer(MicroBatchModel):
         return model
 
 
-def _is_token(name, ids, embedding):
-    check_ids(name, ids)
+def _is_token(ids, embedding):
     return ops.not_equal(ids, embedding.padding_id)
 
 
