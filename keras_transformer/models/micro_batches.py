@@ -53,7 +53,7 @@ class MicroBatchModel(keras.Model):
         return super().stateless_call(*args, **kwargs)
 
     def _check_ids(self, inputs):
-        """Raises `ValueError` unless the inputs are ids; Keras would cast other numbers to int32."""
+        """Raises `ValueError` unless the inputs are ids; Keras would cast floats to int32."""
         for name, ids in (inputs if isinstance(inputs, dict) else {"inputs": inputs}).items():
             check_shape(name, ids, "[batch, length]")
             dtype = keras.backend.standardize_dtype(getattr(ids, "dtype", "int32"))
