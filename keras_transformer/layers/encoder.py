@@ -35,14 +35,18 @@ class EncoderBlock(CompositeLayer):
         use_bias: Whether the attention projections have biases; the feed-forward network has them.
         kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
         epsilon: Added to the variance in the layer norms.
-        position, sliding_window, flash_attention: As in `MultiHeadAttention`. Blocks that share a
-            position share its weights.
+        position: `AttentionPosition` of the self-attention, such as `RotaryPosition`, or None.
+            Blocks that share a position share its weights.
+        sliding_window: Query i of the self-attention attends only to the keys j with
+            `|i - j| < sliding_window`, in linear time and memory; None for all keys.
+        flash_attention: Whether to compute attention without the matrix of all scores, as in
+            `ScaledDotProductAttention`; None follows `keras.config`.
         seed: Integer seed of the dropouts, or None.
 
     Call arguments:
         inputs: `[batch, length, d_model]`.
         padding_mask: bool `[batch, length]`, `True` = a real position.
-        attention_mask: bool `[batch or 1, length, length]`, `True` = attend.
+        attention_mask: bool `[batch or 1, length or 1, length]`, `True` = attend.
         return_attention_scores: Whether to return the attention weights as well.
         training: Whether to apply dropout.
 
@@ -171,7 +175,10 @@ class Encoder(CompositeLayer):
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
         positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1.
-        padding_mask, attention_mask, return_attention_scores, training: As in `EncoderBlock`.
+        padding_mask: bool `[batch, length]`, `True` = a real position.
+        attention_mask: bool `[batch or 1, length or 1, length]`, `True` = attend.
+        return_attention_scores: Whether to return the attention weights as well.
+        training: Whether to apply dropout.
 
     Returns:
         `[batch, length, d_model]`. With `return_attention_scores=True`, a tuple of this tensor and

@@ -48,7 +48,8 @@ class MultiHeadAttention(CompositeLayer):
         sliding_window: As in Keras: query i of self-attention attends only to the keys j with
             `|i - j| < sliding_window`, in linear time and memory; None for all keys.
         position: `AttentionPosition` for self-attention, such as `RotaryPosition`, or None.
-        flash_attention: As in `ScaledDotProductAttention`. Only for the default `attention`.
+        flash_attention: Whether the default `attention` avoids the matrix of all scores, as in
+            `ScaledDotProductAttention`; None follows `keras.config`.
         kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
         seed: Integer seed of the dropout, or None.
 

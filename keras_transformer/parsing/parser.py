@@ -30,7 +30,8 @@ class Parse(NamedTuple):
 
     Attributes:
         tree: A `Tree` over the words of the sentence.
-        score, log_probability: As in `Hypothesis`.
+        score: The log-probability, in a beam search divided by its length penalty.
+        log_probability: Natural logarithm of the probability, with EOS.
         num_repairs: Number of repairs that the symbols needed, see `Linearization.rebuild`.
 
     Example:

@@ -116,7 +116,9 @@ class LossModel(MicroBatchModel):
 
     Args:
         transformer: The `Transformer`.
-        label_smoothing, convention: As in `LabelSmoothedCrossEntropy`.
+        label_smoothing: float in [0, 1), which goes to the other ids.
+        convention: "t2t", an equal share for each of the other ids, or "keras", for each id; see
+            `LabelSmoothedCrossEntropy`.
         packed: Whether rows hold several sentences.
         r_drop: Alpha of R-Drop, 0 for none. Every training step computes each row twice, with
             different dropout. The loss of a token is half of equation (4): the mean of both
