@@ -138,8 +138,7 @@ class DecoderBlock(CompositeLayer):
         self.feed_forward_dropout = stack.make_dropout(self, "feed_forward_dropout", inputs_shape)
         quantize_parts(self, self.quantized_parts)
 
-    def _check_inputs(self, *args, **kwargs):
-        stack.check_inputs(*args, **kwargs)
+    _check_inputs = staticmethod(stack.check_inputs)
 
     def call(
         self,
@@ -301,7 +300,7 @@ class Decoder(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.blocks = stack.checked_blocks(blocks, is_other=_is_encoder_block)
+        self.blocks = stack.checked_blocks(blocks, lambda block: isinstance(block, EncoderBlock))
         self.position = stack.make_position(position, self.blocks, self.dtype_policy)
         self.dropout = dropout
         self.final_norm = final_norm
@@ -316,8 +315,7 @@ class Decoder(CompositeLayer):
         other_shapes = () if encoder_outputs_shape is None else (encoder_outputs_shape,)
         stack.build(self, inputs_shape, *other_shapes)
 
-    def _check_inputs(self, *args, **kwargs):
-        stack.check_inputs(*args, **kwargs)
+    _check_inputs = staticmethod(stack.check_inputs)
 
     def call(
         self,
@@ -409,7 +407,3 @@ class Decoder(CompositeLayer):
     @classmethod
     def from_config(cls, config: dict) -> Self:
         return stack.from_config(cls, config)
-
-
-def _is_encoder_block(layer):
-    return isinstance(layer, EncoderBlock)

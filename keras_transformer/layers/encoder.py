@@ -120,8 +120,7 @@ class EncoderBlock(CompositeLayer):
         )
         quantize_parts(self, self.quantized_parts)
 
-    def _check_inputs(self, inputs, padding_mask=None, attention_mask=None, *others, **options):
-        stack.check_inputs(inputs, None, padding_mask, None, attention_mask)
+    _check_inputs = staticmethod(stack.check_encoder_inputs)
 
     def call(
         self,
@@ -205,7 +204,7 @@ class Encoder(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.blocks = stack.checked_blocks(blocks, is_other=_is_decoder_block)
+        self.blocks = stack.checked_blocks(blocks, lambda block: hasattr(block, "make_cache"))
         self.position = stack.make_position(position, self.blocks, self.dtype_policy)
         self.dropout = dropout
         self.final_norm = final_norm
@@ -219,8 +218,7 @@ class Encoder(CompositeLayer):
     def build(self, inputs_shape: tuple) -> None:
         stack.build(self, inputs_shape)
 
-    def _check_inputs(self, inputs, padding_mask=None, attention_mask=None, *others, **options):
-        stack.check_inputs(inputs, None, padding_mask, None, attention_mask)
+    _check_inputs = staticmethod(stack.check_encoder_inputs)
 
     def call(
         self,
@@ -257,7 +255,3 @@ class Encoder(CompositeLayer):
     @classmethod
     def from_config(cls, config: dict) -> Self:
         return stack.from_config(cls, config)
-
-
-def _is_decoder_block(layer):
-    return hasattr(layer, "make_cache")

@@ -115,15 +115,17 @@ def check_inputs(
     check_shape("encoder_attention_mask", encoder_attention_mask, shape, rows, length, source)
 
 
-def checked_blocks(blocks: Sequence[keras.layers.Layer], is_other: Any) -> list[Any]:
-    """Returns the blocks of a stack as a list, or raises a `ValueError`.
+def check_encoder_inputs(inputs, padding_mask=None, attention_mask=None, *others, **options):
+    """Raises a `ValueError` if the arguments of an encoder's call do not fit together."""
+    check_inputs(inputs, None, padding_mask, None, attention_mask)
 
-    `is_other` says of a layer whether it is a block of the other kind of stack.
-    """
+
+def checked_blocks(blocks: Sequence[keras.layers.Layer], is_of_other_stack: Any) -> list[Any]:
+    """Returns the blocks of a stack as a list, or raises a `ValueError`."""
     is_list = isinstance(blocks, (list, tuple)) and len(blocks) > 0
     are_layers = is_list and all(isinstance(block, keras.layers.Layer) for block in blocks)
     rule = "a list of at least one layer, encoder blocks in an `Encoder` and decoder blocks in a "
-    is_allowed = are_layers and not any(map(is_other, blocks))
+    is_allowed = are_layers and not any(map(is_of_other_stack, blocks))
     check_argument(is_allowed, "blocks", f"{rule}`Decoder`", blocks)
     return list(blocks)
 
@@ -204,9 +206,8 @@ def config(stack: CompositeLayer) -> dict[str, Any]:
 
 def block_config(block: CompositeLayer) -> dict[str, Any]:
     """Returns the arguments of a block, as `get_config` needs them."""
-    values = {name: getattr(block, name) for name in _BLOCK_ARGUMENTS}
     return {
-        **values,
+        **{name: getattr(block, name) for name in _BLOCK_ARGUMENTS},
         "activation": keras.activations.serialize(block.activation),
         "kernel_initializer": keras.initializers.serialize(block.kernel_initializer),
         "bias_initializer": keras.initializers.serialize(block.bias_initializer),
