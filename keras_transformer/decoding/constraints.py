@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.layers.caches import take_rows
-from keras_transformer.layers.tensors import Tensor, check_rank
+from keras_transformer.layers.tensors import Tensor, check_shape
 from keras_transformer.settings.setting import COUNT_OR_ZERO, SIZE, Rule, Settings, number, setting
 
 
@@ -176,7 +176,7 @@ class ForcedPrefix:
     def __init__(self, ids: Tensor, pad_id: int = 0) -> None:
         self.ids = ops.cast(ops.convert_to_tensor(ids), "int32")
         self.pad_id = pad_id
-        check_rank("ids", self.ids, "[batch, length]")
+        check_shape("ids", self.ids, "[batch, length]")
 
     def start(self, max_lengths: Tensor, width: int) -> Tensor:
         end = ops.full((ops.shape(max_lengths)[0], 1), self.pad_id, dtype="int32")

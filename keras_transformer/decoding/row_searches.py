@@ -57,7 +57,7 @@ class Sampling(Search, name="sampling"):
 
     The log-probabilities and scores are the model's own, before temperature and cuts. The same seed
     gives the same samples on one backend (TensorFlow draws others under XLA); a row's random
-    numbers depend on its index in the batch.
+    numbers depend on its index in the batch, which changes when finished sentences leave it.
 
     Args:
         temperature: From 1e-20 to 1e20; 1 is the model's distribution.

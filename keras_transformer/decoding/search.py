@@ -15,7 +15,7 @@ from keras_transformer.decoding.constraints import (
 )
 from keras_transformer.layers.caches import take_rows
 from keras_transformer.layers.checks import check_argument, check_positive_integer
-from keras_transformer.layers.tensors import Tensor, check_rank
+from keras_transformer.layers.tensors import Tensor, check_shape
 from keras_transformer.settings.setting import Settings, check_member
 
 # Maximum number of steps between two calls of `keep_sentences`, which merges growing caches.
@@ -168,7 +168,7 @@ class Search(Settings, family="search"):
             A `SearchResult`.
         """
         max_lengths = ops.cast(ops.convert_to_tensor(max_lengths), "int32")
-        check_rank("max_lengths", max_lengths, "[batch]")
+        check_shape("max_lengths", max_lengths, "[batch]")
         if isinstance(max_length, int):
             check_positive_integer("max_length", max_length)
         constraints = tuple(constraints)

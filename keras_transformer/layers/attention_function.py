@@ -40,8 +40,10 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         key: `[batch, heads, key_length, key_dim]`, or a tuple of consecutive parts of it.
         value: `[batch, heads, key_length, value_dim]`, or a tuple of as many parts.
         distances: `DistanceVectors` of queries and keys, or None.
-        attention_mask, use_causal_mask, return_attention_scores, training: As in
-            `MultiHeadAttention`.
+        attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend.
+        use_causal_mask: Whether a query may attend only to its own and earlier positions.
+        return_attention_scores: Whether to return the attention weights as well.
+        training: Whether to apply dropout.
 
     Returns:
         `[batch, heads, query_length, value_dim]`. With `return_attention_scores=True`, a tuple of
@@ -160,7 +162,8 @@ class ScaledDotProductAttention(AttentionFunction):
     It is called like an `AttentionFunction`.
 
     Args:
-        dropout, seed: As in `AttentionFunction`.
+        dropout: Dropout rate of the attention weights.
+        seed: Integer seed of the dropout, or None.
         scale: Factor of the scores; None for `1 / sqrt(key_dim)`, 1 for the plain dot product.
         flash_attention: Whether to avoid the matrix of all scores. True uses the fused kernel of
             torch, or of JAX on a GPU; elsewhere, and for long inputs with a mask, it uses blocks,
@@ -280,7 +283,10 @@ class AdditiveAttention(AttentionFunction):
 
     The projections of `MultiHeadAttention` are the first layer of the network, and each head has
     a vector v. The hidden layer needs `key_dim` times the memory of the scores.
-    The arguments are those of `AttentionFunction`.
+
+    Args:
+        dropout: Dropout rate of the attention weights.
+        seed: Integer seed of the dropout, or None.
 
     Example:
 

@@ -42,6 +42,15 @@ class CompositeLayer(keras.layers.Layer):
         self.supports_masking = True
         self.quantized_parts: dict[str, Any] = {}  # Parts to quantize in `build`.
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # Before the layer is built, and for symbolic tensors, of which `call` may not be traced.
+        if is_composite(self):
+            self._check_inputs(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def _check_inputs(self, *args: Any, **kwargs: Any) -> None:
+        """Raises a `ValueError` if the arguments of a call do not fit together."""
+
     def compute_output_shape(self, inputs_shape: tuple, *other_shapes: tuple | None) -> tuple:
         return inputs_shape
 

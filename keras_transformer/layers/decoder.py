@@ -16,6 +16,7 @@ from keras_transformer.layers.composite_layer import (
     quantize_parts,
 )
 from keras_transformer.layers.dropout_and_normalization import Dropout
+from keras_transformer.layers.encoder import EncoderBlock
 from keras_transformer.layers.tensors import Tensor, combine_masks, keys_mask
 
 
@@ -23,8 +24,29 @@ from keras_transformer.layers.tensors import Tensor, combine_masks, keys_mask
 class DecoderBlock(CompositeLayer):
     """Causal self-attention, attention to the encoder, and a feed-forward network.
 
-    The arguments are those of `EncoderBlock`. A block that is built without `encoder_outputs` has
-    no cross-attention, for decoder-only models.
+    A block that is built without `encoder_outputs` has no cross-attention, for decoder-only models.
+
+    Args:
+        num_heads: Number of attention heads.
+        intermediate_dim: Width inside the feed-forward network.
+        key_dim: Size of the queries and keys of a head; None for width / num_heads.
+        value_dim: Size of the values of a head; None for width / num_heads.
+        dropout: Dropout rate of the output of each sub-layer.
+        attention_dropout: Dropout rate of the attention weights; 0 in the paper.
+        activation_dropout: Dropout rate inside the feed-forward network; 0 in the paper.
+        activation: Activation of the feed-forward network, as in `keras.layers.Dense`.
+        norm: `"post"`, LayerNorm(x + f(x)), as in the paper; or `"pre"`, x + f(LayerNorm(x)), as
+            in later versions of tensor2tensor. Pre-norm needs a norm after the last block.
+        use_bias: Whether the attention projections have biases; the feed-forward network has them.
+        kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
+        epsilon: Added to the variance in the layer norms.
+        position: `AttentionPosition` of the self-attention, such as `RotaryPosition`, or None.
+            Blocks that share a position share its weights.
+        sliding_window: Query i of the self-attention attends only to the keys j with
+            `|i - j| < sliding_window`, in linear time and memory; None for all keys.
+        flash_attention: Whether to compute attention without the matrix of all scores, as in
+            `ScaledDotProductAttention`; None follows `keras.config`.
+        seed: Integer seed of the dropouts, or None.
 
     Call arguments:
         inputs: `[batch, length, d_model]`.
@@ -33,11 +55,12 @@ class DecoderBlock(CompositeLayer):
         padding_mask: bool `[batch, keys]`, `True` = a real position. The keys are the cached
             positions and those of `inputs`.
         encoder_padding_mask: bool `[batch, source_length]`.
-        attention_mask: bool `[batch or 1, length, keys]`, on top of the causal mask.
+        attention_mask: bool `[batch or 1, length or 1, keys]`, on top of the causal mask.
         encoder_attention_mask: bool `[batch or 1, length or 1, source_length]`.
         use_causal_mask: Whether a position may attend only to itself and to earlier ones.
         cache: From `make_cache` or an earlier call; `inputs` follow the cached positions.
-        return_attention_scores, training: As in `EncoderBlock`.
+        return_attention_scores: Whether to return the attention weights as well.
+        training: Whether to apply dropout.
 
     Returns:
         A tensor of the shape of `inputs`. With `return_attention_scores=True`, a tuple of this
@@ -115,6 +138,8 @@ class DecoderBlock(CompositeLayer):
         self.feed_forward_dropout = stack.make_dropout(self, "feed_forward_dropout", inputs_shape)
         quantize_parts(self, self.quantized_parts)
 
+    _check_inputs = staticmethod(stack.check_inputs)
+
     def call(
         self,
         inputs: Tensor,
@@ -142,9 +167,8 @@ class DecoderBlock(CompositeLayer):
         # An implicit mask does not cover the cached positions.
         implicit_masks = (mask, inputs_mask) if cache is None else ()
         self_mask = keys_mask(attention_mask, padding_mask, *implicit_masks)
-        cross_mask = keys_mask(
-            encoder_attention_mask, encoder_padding_mask, encoder_outputs_mask, prefix="encoder_"
-        )
+        padding_masks = encoder_padding_mask, encoder_outputs_mask
+        cross_mask = keys_mask(encoder_attention_mask, *padding_masks)
         is_pre_norm = self.norm == "pre"
         returns_pair = cache is not None or return_attention_scores
         options = {"return_attention_scores": return_attention_scores, "training": training}
@@ -200,7 +224,8 @@ class DecoderBlock(CompositeLayer):
             encoder_outputs: `[batch, source_length, encoder_width]`, whose keys and values are
                 computed here, once; None for a block without cross-attention.
             batch_size: Number of rows to decode, a multiple of the batch of `encoder_outputs`.
-            max_length: As in `MultiHeadAttention.make_cache`.
+            max_length: Number of positions of a cache of fixed size, for backends that compile
+                fixed shapes; None for one that grows with each call.
         """
         check_built(self)
         cache: Any = self.self_attention.make_cache(batch_size=batch_size, max_length=max_length)
@@ -211,42 +236,42 @@ class DecoderBlock(CompositeLayer):
         return DecoderBlockCache(cache, self.cross_attention.make_cache(encoder_outputs))
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "norm": self.norm,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "epsilon": self.epsilon,
-            "position": keras.saving.serialize_keras_object(self.position),
-            "sliding_window": self.sliding_window,
-            "flash_attention": self.flash_attention,
-            "seed": self.seed,
-        }
+        return {**super().get_config(), **stack.block_config(self)}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Decoder(CompositeLayer):
     """A stack of decoder blocks over embedded tokens.
 
-    The arguments are those of `Encoder`, with `DecoderBlock`s, or layers that take their call
-    arguments, as `blocks`. Training calls the layer without a cache, decoding with one.
+    Training calls the layer without a cache, decoding with one.
+
+    Args:
+        blocks: `DecoderBlock`s, or any layers that take their call arguments. A block that is in
+            the list twice is applied twice.
+        position: `"sinusoidal"`, a layer that adds positions to `[batch, length, d_model]` (and
+            takes `positions=`), or None. `"auto"` is None if a block has a `position` of its own,
+            and `"sinusoidal"` otherwise.
+        dropout: Dropout rate of the sum of embedding and position.
+        final_norm: Whether a layer norm follows the last block; None adds one to pre-norm blocks.
+        epsilon: Added to the variance in the final norm.
+        seed: Integer seed of the dropout, or None.
+        remat: Whether the gradient recomputes the blocks (`keras.remat`) to save memory.
 
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
         positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1, or with a
             cache for the positions after the cached ones.
-        encoder_outputs, padding_mask, encoder_padding_mask, attention_mask, encoder_attention_mask,
-            use_causal_mask, cache, return_attention_scores, training: As in `DecoderBlock`.
+        encoder_outputs: `[batch, source_length, encoder_width]`. None for blocks without
+            cross-attention, or with a cache, which holds their keys and values.
+        padding_mask: bool `[batch, keys]`, `True` = a real position. The keys are the cached
+            positions and those of `inputs`.
+        encoder_padding_mask: bool `[batch, source_length]`.
+        attention_mask: bool `[batch or 1, length or 1, keys]`, on top of the causal mask.
+        encoder_attention_mask: bool `[batch or 1, length or 1, source_length]`.
+        use_causal_mask: Whether a position may attend only to itself and to earlier ones.
+        cache: From `make_cache` or an earlier call; `inputs` follow the cached positions.
+        return_attention_scores: Whether to return the attention weights as well.
+        training: Whether to apply dropout.
 
     Returns:
         `[batch, length, d_model]`. With `return_attention_scores=True`, a tuple of this tensor and
@@ -275,7 +300,7 @@ class Decoder(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.blocks = stack.checked_blocks(blocks)
+        self.blocks = stack.checked_blocks(blocks, lambda block: isinstance(block, EncoderBlock))
         self.position = stack.make_position(position, self.blocks, self.dtype_policy)
         self.dropout = dropout
         self.final_norm = final_norm
@@ -289,6 +314,8 @@ class Decoder(CompositeLayer):
     def build(self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None) -> None:
         other_shapes = () if encoder_outputs_shape is None else (encoder_outputs_shape,)
         stack.build(self, inputs_shape, *other_shapes)
+
+    _check_inputs = staticmethod(stack.check_inputs)
 
     def call(
         self,
@@ -350,7 +377,12 @@ class Decoder(CompositeLayer):
     ) -> DecoderCache:
         """Returns a cache for the first call: a named tuple of `length`, int32, and `blocks`.
 
-        The arguments are those of `DecoderBlock.make_cache`.
+        Args:
+            encoder_outputs: `[batch, source_length, encoder_width]`, whose keys and values are
+                computed here, once; None for blocks without cross-attention.
+            batch_size: Number of rows to decode, a multiple of the batch of `encoder_outputs`.
+            max_length: Number of positions of a cache of fixed size, for backends that compile
+                fixed shapes; None for one that grows with each call.
         """
         check_built(self)
         sizes = batch_size, max_length

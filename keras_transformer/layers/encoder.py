@@ -35,14 +35,18 @@ class EncoderBlock(CompositeLayer):
         use_bias: Whether the attention projections have biases; the feed-forward network has them.
         kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
         epsilon: Added to the variance in the layer norms.
-        position, sliding_window, flash_attention: As in `MultiHeadAttention`. Blocks that share a
-            position share its weights.
+        position: `AttentionPosition` of the self-attention, such as `RotaryPosition`, or None.
+            Blocks that share a position share its weights.
+        sliding_window: Query i of the self-attention attends only to the keys j with
+            `|i - j| < sliding_window`, in linear time and memory; None for all keys.
+        flash_attention: Whether to compute attention without the matrix of all scores, as in
+            `ScaledDotProductAttention`; None follows `keras.config`.
         seed: Integer seed of the dropouts, or None.
 
     Call arguments:
         inputs: `[batch, length, d_model]`.
         padding_mask: bool `[batch, length]`, `True` = a real position.
-        attention_mask: bool `[batch or 1, length, length]`, `True` = attend.
+        attention_mask: bool `[batch or 1, length or 1, length]`, `True` = attend.
         return_attention_scores: Whether to return the attention weights as well.
         training: Whether to apply dropout.
 
@@ -116,6 +120,8 @@ class EncoderBlock(CompositeLayer):
         )
         quantize_parts(self, self.quantized_parts)
 
+    _check_inputs = staticmethod(stack.check_encoder_inputs)
+
     def call(
         self,
         inputs: Tensor,
@@ -146,27 +152,7 @@ class EncoderBlock(CompositeLayer):
         return (x, scores) if return_attention_scores else x
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "norm": self.norm,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "epsilon": self.epsilon,
-            "position": keras.saving.serialize_keras_object(self.position),
-            "sliding_window": self.sliding_window,
-            "flash_attention": self.flash_attention,
-            "seed": self.seed,
-        }
+        return {**super().get_config(), **stack.block_config(self)}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -188,7 +174,10 @@ class Encoder(CompositeLayer):
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
         positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1.
-        padding_mask, attention_mask, return_attention_scores, training: As in `EncoderBlock`.
+        padding_mask: bool `[batch, length]`, `True` = a real position.
+        attention_mask: bool `[batch or 1, length or 1, length]`, `True` = attend.
+        return_attention_scores: Whether to return the attention weights as well.
+        training: Whether to apply dropout.
 
     Returns:
         `[batch, length, d_model]`. With `return_attention_scores=True`, a tuple of this tensor and
@@ -215,7 +204,7 @@ class Encoder(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.blocks = stack.checked_blocks(blocks)
+        self.blocks = stack.checked_blocks(blocks, lambda block: hasattr(block, "make_cache"))
         self.position = stack.make_position(position, self.blocks, self.dtype_policy)
         self.dropout = dropout
         self.final_norm = final_norm
@@ -228,6 +217,8 @@ class Encoder(CompositeLayer):
 
     def build(self, inputs_shape: tuple) -> None:
         stack.build(self, inputs_shape)
+
+    _check_inputs = staticmethod(stack.check_encoder_inputs)
 
     def call(
         self,

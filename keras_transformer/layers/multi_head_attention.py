@@ -25,7 +25,7 @@ from keras_transformer.layers.composite_layer import (
     quantize_parts,
 )
 from keras_transformer.layers.sliding_window import attend_in_window
-from keras_transformer.layers.tensors import Tensor, check_rank, combine_masks, keys_mask, reshape
+from keras_transformer.layers.tensors import Tensor, check_shape, combine_masks, keys_mask, reshape
 from keras_transformer.layers.version_1 import load_version_1
 
 
@@ -48,7 +48,8 @@ class MultiHeadAttention(CompositeLayer):
         sliding_window: As in Keras: query i of self-attention attends only to the keys j with
             `|i - j| < sliding_window`, in linear time and memory; None for all keys.
         position: `AttentionPosition` for self-attention, such as `RotaryPosition`, or None.
-        flash_attention: As in `ScaledDotProductAttention`. Only for the default `attention`.
+        flash_attention: Whether the default `attention` avoids the matrix of all scores, as in
+            `ScaledDotProductAttention`; None follows `keras.config`.
         kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
         seed: Integer seed of the dropout, or None.
 
@@ -139,6 +140,19 @@ class MultiHeadAttention(CompositeLayer):
             self.position.build(keys_shape, values_shape)
         quantize_parts(self, self.quantized_parts)
 
+    def _check_inputs(
+        self, query, value=None, key=None, attention_mask=None, *others, cache=None, **options
+    ):
+        check_shape("query", query, "[batch, query_length, d_model]")
+        batch, length = query.shape[:2]
+        check_shape("value", value, "[batch, key_length, value_width]", batch)
+        # Another number of keys is in a cache, whose rows may serve several rows of the query.
+        rows, keys = (None, None) if value is None else (batch, value.shape[1])
+        check_shape("key", key, "[batch, key_length, key_width]", rows, keys)
+        keys = None if cache is not None or len(others) > 1 else keys
+        shape = "[batch or 1, query_length or 1, key_length]"
+        check_shape("attention_mask", attention_mask, shape, rows, length, keys)
+
     def call(
         self,
         query: Tensor,
@@ -153,7 +167,6 @@ class MultiHeadAttention(CompositeLayer):
         key_mask: Tensor | None = None,
     ) -> Tensor | tuple:
         self._check_call(query, value, cache, use_causal_mask, return_attention_scores)
-        check_rank("attention_mask", attention_mask, "[batch, query_length, key_length]")
         batch_size, query_length = ops.shape(query)[:2]
         if value is None:
             return self._attend_to_cache(query, attention_mask, cache), cache
@@ -287,8 +300,6 @@ class MultiHeadAttention(CompositeLayer):
         return self._merge_heads(outputs, *ops.shape(query)[:2])
 
     def _check_call(self, query, value, cache, use_causal_mask, return_attention_scores):
-        check_rank("query", query, "[batch, query_length, d_model]")
-        check_rank("value", value, "[batch, key_length, value_width]")
         if cache is not None and return_attention_scores:
             raise ValueError(
                 "A call returns the attention scores or a cache, not both. Received: "

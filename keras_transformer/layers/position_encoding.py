@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_transformer.layers import kernels
 from keras_transformer.layers.checks import check_positive_integer, check_positive_number
-from keras_transformer.layers.tensors import Tensor, at_least_float32, check_rank, reshape
+from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape, reshape
 
 _LEADING_BITS = 8
 
@@ -69,7 +69,7 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
             raise ValueError(f"{rule}. Received: inputs_shape={tuple(inputs_shape)}")
 
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
-        check_rank("inputs", inputs, "[batch, length, d_model]")
+        check_shape("inputs", inputs, "[batch, length, d_model]")
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         d_model = inputs.shape[-1]
         if positions is None:
@@ -130,7 +130,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         )
 
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
-        check_rank("inputs", inputs, "[batch, length, d_model]")
+        check_shape("inputs", inputs, "[batch, length, d_model]")
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         if positions is None:
             # On torch, Keras infers shapes with meta tensors and makes unknown lengths up.

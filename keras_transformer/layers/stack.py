@@ -21,6 +21,14 @@ from keras_transformer.layers.position_encoding import (
     LearnedPositionEmbedding,
     SinusoidalPositionEncoding,
 )
+from keras_transformer.layers.tensors import Tensor, check_shape
+
+# Arguments of blocks that are plain values.
+_BLOCK_ARGUMENTS = (
+    *("num_heads", "intermediate_dim", "key_dim", "value_dim", "dropout", "attention_dropout"),
+    *("activation_dropout", "norm", "use_bias", "epsilon", "sliding_window", "flash_attention"),
+    "seed",
+)
 
 
 def make_attention(block, name, inputs_shape, encoder_outputs_shape=None):
@@ -81,11 +89,44 @@ def make_dropout(block, name, inputs_shape):
     return build_part(Dropout(block.dropout, **options), inputs_shape)
 
 
-def checked_blocks(blocks: Sequence[keras.layers.Layer]) -> list[keras.layers.Layer]:
+def check_inputs(
+    inputs: Tensor,
+    encoder_outputs: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    encoder_padding_mask: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    encoder_attention_mask: Tensor | None = None,
+    *others: Any,
+    cache: Any = None,
+    **options: Any,
+) -> None:
+    """Raises a `ValueError` if the arguments of a block's or a stack's call do not fit together."""
+    check_shape("inputs", inputs, "[batch, length, d_model]")
+    batch, length = inputs.shape[:2]
+    # A cache has further keys, and each of its rows may serve several rows of `inputs`.
+    keys, rows = (length, batch) if cache is None and len(others) < 2 else (None, None)
+    shape = "[batch, source_length, encoder_width]"
+    check_shape("encoder_outputs", encoder_outputs, shape, rows)
+    source = None if encoder_outputs is None else encoder_outputs.shape[1]
+    shape = "[batch or 1, length or 1, keys]"
+    check_shape("padding_mask", padding_mask, "[batch, keys]", batch, keys)
+    check_shape("attention_mask", attention_mask, shape, batch, length, keys)
+    check_shape("encoder_padding_mask", encoder_padding_mask, "[batch, keys]", rows, source)
+    check_shape("encoder_attention_mask", encoder_attention_mask, shape, rows, length, source)
+
+
+def check_encoder_inputs(inputs, padding_mask=None, attention_mask=None, *others, **options):
+    """Raises a `ValueError` if the arguments of an encoder's call do not fit together."""
+    check_inputs(inputs, None, padding_mask, None, attention_mask)
+
+
+def checked_blocks(blocks: Sequence[keras.layers.Layer], is_of_other_stack: Any) -> list[Any]:
     """Returns the blocks of a stack as a list, or raises a `ValueError`."""
     is_list = isinstance(blocks, (list, tuple)) and len(blocks) > 0
     are_layers = is_list and all(isinstance(block, keras.layers.Layer) for block in blocks)
-    check_argument(are_layers, "blocks", "a list of at least one layer", blocks)
+    rule = "a list of at least one layer, encoder blocks in an `Encoder` and decoder blocks in a "
+    is_allowed = are_layers and not any(map(is_of_other_stack, blocks))
+    check_argument(is_allowed, "blocks", f"{rule}`Decoder`", blocks)
     return list(blocks)
 
 
@@ -160,6 +201,18 @@ def config(stack: CompositeLayer) -> dict[str, Any]:
         "epsilon": stack.epsilon,
         "seed": stack.seed,
         "remat": stack.remat,
+    }
+
+
+def block_config(block: CompositeLayer) -> dict[str, Any]:
+    """Returns the arguments of a block, as `get_config` needs them."""
+    return {
+        **{name: getattr(block, name) for name in _BLOCK_ARGUMENTS},
+        "activation": keras.activations.serialize(block.activation),
+        "kernel_initializer": keras.initializers.serialize(block.kernel_initializer),
+        "bias_initializer": keras.initializers.serialize(block.bias_initializer),
+        "kernel_regularizer": keras.regularizers.serialize(block.kernel_regularizer),
+        "position": keras.saving.serialize_keras_object(block.position),
     }
 
 

@@ -19,13 +19,24 @@ def at_least_float32(dtype: str) -> str:
     return keras.backend.result_type(dtype, "float32")
 
 
-def check_rank(name: str, tensor: Any, shape: str) -> None:
-    """Raises `ValueError` unless `tensor` is None or has as many axes as the text `shape`."""
-    if tensor is not None and len(tensor.shape) != shape.count(",") + 1:
-        # Another rank would broadcast, and mask the wrong positions without an error.
-        raise ValueError(
-            f"`{name}` must have the shape {shape}. Received: {name} of shape {tuple(tensor.shape)}"
-        )
+def check_shape(name: str, tensor: Any, shape: str, *sizes: Any) -> None:
+    """Raises `ValueError` unless `tensor` is None or has the axes of the text `shape`.
+
+    The first axes have these sizes, or 1 if the text says "or 1"; what is no int is not known.
+    """
+    if (found := getattr(tensor, "shape", None)) is None:
+        return
+    axes, found = shape[1:-1].split(", "), tuple(found)
+    # Another rank or size would broadcast, and mask the wrong positions without an error.
+    fits = len(axes) == len(found) and all(
+        size == wanted or (size == 1 and axis.endswith(" or 1"))
+        for axis, size, wanted in zip(axes, found, sizes, strict=False)
+        if isinstance(size, int) and isinstance(wanted, int)
+    )
+    if not fits:
+        here = f" with the sizes {', '.join(map(str, sizes))}" if sizes else ""
+        rule = f"`{name}` must have the shape {shape}{here}"
+        raise ValueError(f"{rule}. Received: {name} of shape {found}")
 
 
 def reshape(tensor: Tensor, sizes: Sequence[Any]) -> Tensor:
@@ -79,18 +90,13 @@ def combine_masks(*masks: Tensor | None) -> Tensor | None:
     return functools.reduce(ops.logical_and, present) if present else None
 
 
-def keys_mask(
-    attention_mask: Tensor | None, *padding_masks: Tensor | None, prefix: str = ""
-) -> Tensor | None:
+def keys_mask(attention_mask: Tensor | None, *padding_masks: Tensor | None) -> Tensor | None:
     """Returns the combined mask `[batch or 1, queries or 1, keys]`, or None if there is no mask.
 
-    The attention mask has this shape, and padding masks are `[batch, keys]`; another rank raises a
-    `ValueError`, with `prefix` before the mask's name.
+    The attention mask has this shape, and padding masks are `[batch, keys]`.
     """
-    length = "source_length" if prefix else "length"
-    check_rank(f"{prefix}attention_mask", attention_mask, f"[batch, length, {length}]")
     for mask in padding_masks:
-        check_rank(f"{prefix}padding_mask", mask, f"[batch, {length}]")
+        check_shape("mask", mask, "[batch, keys]")
     padding_mask = combine_masks(*padding_masks)
     if padding_mask is not None:
         padding_mask = ops.expand_dims(padding_mask, 1)

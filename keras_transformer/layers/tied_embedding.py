@@ -13,7 +13,7 @@ from keras_transformer.layers.composite_layer import (
     quantize_parts,
 )
 from keras_transformer.layers.effective_weights import effective_matrix
-from keras_transformer.layers.tensors import Tensor, at_least_float32, reshape
+from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape, reshape
 from keras_transformer.layers.version_1 import load_version_1
 
 
@@ -103,8 +103,13 @@ class TiedEmbedding(CompositeLayer):
         return effective_matrix(self.embedding)
 
     def __call__(self, inputs: Tensor, reverse: bool = False, **kwargs: Any) -> Tensor:
-        dtype = getattr(inputs, "dtype", None)
+        dtype, shape = getattr(inputs, "dtype", None), getattr(inputs, "shape", (None,))
+        if reverse and isinstance(shape[-1], int) and shape[-1] != self.d_model:
+            rule = f"With reverse=True, `inputs` must have the shape [..., {self.d_model}]"
+            raise ValueError(f"{rule}. Received: inputs of shape {tuple(shape)}")
         if not reverse and dtype is not None:
+            if keras.backend.is_float_dtype(dtype):  # Ids, or states by mistake.
+                check_shape("inputs", inputs, "[batch, length]")
             # Before Keras casts floating ids to the compute dtype: in bfloat16, 257 becomes 256.
             # Small integer types may not hold `padding_id`.
             if keras.backend.standardize_dtype(dtype) not in ("int32", "int64"):

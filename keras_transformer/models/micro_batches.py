@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.tensors import at_least_float32
+from keras_transformer.layers.tensors import at_least_float32, check_shape
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -63,6 +63,24 @@ class MicroBatchModel(keras.Model):
         last = getattr(self, name, current)
         setattr(self, name, current)
         return current != last
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        self._check_ids(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def stateless_call(self, *args: Any, **kwargs: Any) -> Any:  # In place of a call on JAX.
+        self._check_ids(args[2])
+        return super().stateless_call(*args, **kwargs)
+
+    def _check_ids(self, inputs):
+        """Raises `ValueError` unless the inputs are ids; Keras would cast floats to int32."""
+        for name, ids in (inputs if isinstance(inputs, dict) else {"inputs": inputs}).items():
+            check_shape(name, ids, "[batch, length]")
+            dtype = keras.backend.standardize_dtype(getattr(ids, "dtype", "int32"))
+            # With several replicas, Keras builds the model for the mean of the replicas' ids.
+            if "int" not in dtype and num_replicas(self) == 1:
+                rule = f"`{name}` must have an integer dtype, because it holds ids"
+                raise ValueError(f"{rule}. Received: {name} of dtype {dtype}")
 
     def train_step(self, data: Any, *args: Any) -> Any:
         if self.micro_batches == self.streams == 1:

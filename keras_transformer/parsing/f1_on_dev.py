@@ -22,13 +22,16 @@ class F1OnDev(ScoreOnDev):
 
     Args:
         trees: Clean gold trees.
-        source_tokenizer, target_tokenizer, linearization: As in `Parser`.
+        source_tokenizer: Tokenizer of the words.
+        target_tokenizer: Tokenizer of the symbols.
+        linearization: Form of the trees; None for `Linearization()`.
         search: A search of `keras_transformer.decoding`; None for greedy.
         every: Number of epochs between parses.
         limit, seed: Number of trees to parse, drawn once, in their order; None for all.
 
     Attributes:
-        history, translator: As in `ScoreOnDev`; the `Translator` writes symbols.
+        history: List of (epoch from 0, F1).
+        translator: `Translator` of the last evaluation, which writes symbols; or None.
         trees, parses: The gold trees that are parsed, and the last parses, `Tree` or None.
         score, parser: `ParsevalScore` and `Parser` of the last evaluation, or None.
 

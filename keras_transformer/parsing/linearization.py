@@ -12,7 +12,7 @@ from keras_transformer.parsing.trees import (
     is_symbol,
     unescape_brackets,
 )
-from keras_transformer.settings.setting import Rule, Settings, setting
+from keras_transformer.settings.setting import COUNT, Rule, Settings, setting
 
 NUMBERS = tuple(map(str, range(100)))  # stand for the words in order; after 99 comes 0 again
 _LABEL = Rule(str, "a label without spaces and round brackets", is_symbol)
@@ -54,6 +54,8 @@ class Linearization(Settings):
         labelled_closing: Write `)NP` to close a constituent; if False, `)`.
         root_label: Label of the root, if the symbols do not have one.
         numbers: Write the number of each word, from 0 to 99 and then from 0 again.
+        max_unary: Maximum number of constituents in a row that have a single part each. It is 3 in
+            the trees of CRAFT, as in `(SBAR (S (VP (VBG noting))))`. Searches stay within it.
 
     Raises:
         ValueError: If a value is not allowed, or both `words` and `numbers` are True.
@@ -76,6 +78,7 @@ class Linearization(Settings):
     labelled_closing: bool = setting(True)
     root_label: str = setting("S", _LABEL)
     numbers: bool = setting(False)
+    max_unary: int = setting(8, COUNT)
 
     def __post_init__(self):
         super().__post_init__()
@@ -106,10 +109,14 @@ class Linearization(Settings):
             tree: A constituent, as `clean_tree` returns it.
 
         Raises:
-            ValueError: If `tree` is a leaf, a label is empty, or a word to write contains a space.
+            ValueError: If `tree` is a leaf, a label is empty, a word to write contains a space, or
+                more than `max_unary` constituents in a row have a single part.
         """
         if tree.is_leaf:
             raise ValueError(f"`tree` must be a constituent, not a leaf. Received: {tree!r}")
+        if tree.max_unary() > self.max_unary:
+            rule = f"At most {self.max_unary} constituents in a row may have a single part"
+            raise ValueError(f"{rule} (`max_unary`). Received: {tree!r}")
         symbols: list[str] = []
         labels: list[str] = []
         num_words = 0
@@ -163,7 +170,7 @@ class Linearization(Settings):
             rule = "There must be as many tags as words"
             raise ValueError(f"{rule}. Received: {len(tags)} tags and {len(words)} words")
         written = list(map(_number, range(len(words)))) if self.numbers else words
-        builder = _TreeBuilder(words, tags, written, self.root_label)
+        builder = _TreeBuilder(words, tags, written, self.root_label, self.max_unary)
         if self.leaf_is_one_symbol:
             for symbol in symbols:
                 self._read(symbol, builder)
@@ -216,12 +223,14 @@ def _number(position):
 class _TreeBuilder:
     """Makes a tree over given words from symbols in any order, and counts the repairs."""
 
-    def __init__(self, words, tags, written, root_label):
+    def __init__(self, words, tags, written, root_label, max_unary):
         self.num_repairs = 0
         self._words = words
         self._tags = tags  # None takes the tags from the symbols
         self._written = written  # the expected spelling of each word in the sequence
         self._root_label = root_label
+        self._max_unary = max_unary
+        self._num_unary = 0  # constituents in a row with a single part, down from the last part
         self._next_word = 0
         self._root_has_ended = False
         self._open: list[tuple[str, list[Tree]]] = []  # from the root to the innermost
@@ -273,7 +282,10 @@ class _TreeBuilder:
             self._append_word(None)
         self.num_repairs += len(self._open) - self._root_has_ended
         self._end_to(1)
-        return RebuiltTree(Tree(*self._pop()), self.num_repairs)
+        label, children = self._pop()
+        if self._exceeds_max_unary(children):
+            children = children[0].children
+        return RebuiltTree(Tree(label, children), self.num_repairs)
 
     def _reopen_root(self):
         self.num_repairs += self._root_has_ended
@@ -284,13 +296,23 @@ class _TreeBuilder:
             tag = self._tags[self._next_word]
         self._open[-1][1].append(Tree(tag or PLACEHOLDER, self._words[self._next_word]))
         self._next_word += 1
+        self._num_unary = 0
+
+    def _exceeds_max_unary(self, children):
+        """Counts a constituent that ends; returns whether there are too many in a row."""
+        is_one_more = len(children) == 1 and self._num_unary == self._max_unary
+        if not is_one_more:
+            self._num_unary = self._num_unary + 1 if len(children) == 1 else 0
+        self.num_repairs += is_one_more
+        return is_one_more
 
     def _end_to(self, depth):
         """Ends all open constituents but the outermost `depth`."""
         while len(self._open) > depth:
             label, children = self._pop()
             if children:
-                self._open[-1][1].append(Tree(label, children))
+                is_left_out = self._exceeds_max_unary(children)
+                self._open[-1][1].append(children[0] if is_left_out else Tree(label, children))
             else:
                 self.num_repairs += 1
 

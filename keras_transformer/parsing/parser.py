@@ -30,7 +30,8 @@ class Parse(NamedTuple):
 
     Attributes:
         tree: A `Tree` over the words of the sentence.
-        score, log_probability: As in `Hypothesis`.
+        score: The log-probability, in a beam search divided by its length penalty.
+        log_probability: Natural logarithm of the probability, with EOS.
         num_repairs: Number of repairs that the symbols needed, see `Linearization.rebuild`.
 
     Example:
@@ -207,7 +208,8 @@ class Parser(Pipeline):
             num_words: int32 `[batch]`, the number of words of each sentence.
         """
         self._check_constrained(True, True)
-        return WellFormedTrees(num_words, *self.tree_symbols)
+        max_unary = self.linearization.max_unary
+        return WellFormedTrees(num_words, **self.tree_symbols._asdict(), max_unary=max_unary)
 
     def _to_parse(self, hypothesis, words):
         symbols = [symbol for symbol in hypothesis.text.split(" ") if symbol]

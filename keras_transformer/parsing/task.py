@@ -20,6 +20,8 @@ _OPTIONS = {
     "emit_tags": "the model writes the tags of words in trees",
     "emit_numbers": "the model writes a number for each word in trees; without words, tags and "
     "numbers it writes XX for each, as in the paper; None for true, unless it writes words or tags",
+    "max_unary N": "maximum number of constituents in a row that have a single part each; None for "
+    f"{parsing.Linearization.max_unary}",
     "unlabelled_closing": "the model writes closing brackets without labels",
 }
 # Approximate number of opening and closing symbols, as in treebanks of English.
@@ -78,6 +80,10 @@ class ParsingTask(Task):
         if corpus.linearization != expected:
             rule = "The corpus must have the linearization of the settings"
             raise UserError(f"{rule}. Received: {corpus.linearization} with settings of {expected}")
+        if corpus.max_unary() > expected.max_unary:
+            rule = f"Trees may have {expected.max_unary} constituents in a row with a single part"
+            received = f"{corpus.max_unary()} in {str(corpus.path)!r}"
+            raise UserError(f"{rule} each; raise `max_unary` (--max-unary). Received: {received}")
 
     def learn_tokenizers(self, corpus, settings, source, report):
         from keras_transformer.data import SubwordTokenizer
@@ -176,5 +182,6 @@ class ParsingTask(Task):
 def _linearization(values):
     words, tags, numbers = (values[f"emit_{name}"] for name in ("words", "tags", "numbers"))
     numbers = not (words or tags) if numbers is None else numbers
-    has_labels = not values["unlabelled_closing"]
-    return {"words": words, "tags": tags, "numbers": numbers, "labelled_closing": has_labels}
+    has_labels, limit = not values["unlabelled_closing"], values["max_unary"]
+    form = {"words": words, "tags": tags, "numbers": numbers, "labelled_closing": has_labels}
+    return form if limit is None else {**form, "max_unary": limit}

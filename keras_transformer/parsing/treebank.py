@@ -146,7 +146,11 @@ class TreebankCorpus:
             yield " ".join(tree.words()), " ".join(self.linearization.to_symbols(tree))
 
     def __len__(self) -> int:
-        return self._num_trees if self.limit is None else len(self._chosen)
+        return len(self._unary_numbers) if self.limit is None else len(self._chosen)
+
+    def max_unary(self) -> int:
+        """Returns the largest `Tree.max_unary` in the file."""
+        return max(self._unary_numbers)
 
     def trees(self) -> Iterator[Tree]:
         """Yields the clean trees of the pairs, in the same order."""
@@ -155,12 +159,12 @@ class TreebankCorpus:
                 yield tree
 
     @functools.cached_property
-    def _num_trees(self) -> int:
-        return sum(1 for _ in read_trees(self.path))
+    def _unary_numbers(self) -> list[int]:
+        return [tree.max_unary() for tree in read_trees(self.path)]
 
     @functools.cached_property
     def _chosen(self) -> frozenset[int]:
-        order = list(range(self._num_trees))
+        order = list(range(len(self._unary_numbers)))
         random.Random(self.seed).shuffle(order)
         return frozenset(order[: self.limit])
 

@@ -112,6 +112,15 @@ class Tree:
         """Returns the tags of the words from left to right."""
         return [tag for tag, _ in self.leaves()]
 
+    def max_unary(self) -> int:
+        """Returns the largest number of constituents in a row that have a single part each."""
+        longest = number = 0
+        for tree in self.subtrees():  # A part follows its constituent.
+            is_unary = not tree.is_leaf and len(tree.children) == 1
+            number = number + 1 if is_unary else 0
+            longest = max(longest, number)
+        return longest
+
     def _content(self) -> tuple:
         return tuple(tree and (tree.label, tree.word) for tree in self.walk())
 

@@ -9,7 +9,7 @@ from keras_transformer.data.subword_tokenizer import SubwordTokenizer
 from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from keras_transformer.decoding.constraints import Generated
 from keras_transformer.layers.checks import check_positive_integer
-from keras_transformer.layers.tensors import Tensor, check_rank
+from keras_transformer.layers.tensors import Tensor, check_shape
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
 
 # Classes of tokens. The class of a closing token is `_FIRST_CLOSING` plus the number of its label.
@@ -108,6 +108,14 @@ class _State(NamedTuple):
     depth: Tensor  # int32 [rows], the number of open constituents
     has_content: Tensor  # bool [rows], whether the innermost constituent has a part
     labels: Tensor  # int32 [rows, max_depth], a stack of the open constituents' labels
+    # int32 [rows], the length of the unary chain if the innermost constituent ended here: the
+    # constituents in a row, from it down, that have a single part.
+    chain: Tensor
+    # int32 [rows], the open constituents in a row, from the innermost up, in which no part has
+    # ended (not counting those of the innermost). `max_unary + 1` of them need another word, the
+    # second part of one of them; each word that those above need counts `max_unary + 1` here.
+    demand: Tensor
+    demands: Tensor  # int32 [rows, max_depth], a stack of what `demand` was at each opening
 
 
 class WellFormedTrees:
@@ -125,6 +133,7 @@ class WellFormedTrees:
         openings, closings, words, numbers: `[vocabulary]`, as in `TreeSymbols`. Words are numbered
             from 0 to the largest of `numbers`, and then from 0 again; None for no numbers.
         max_depth: Maximum number of open constituents.
+        max_unary: Maximum number of constituents in a row that have a single part each.
 
     Raises:
         ValueError: If an argument has another shape, or a token has several roles.
@@ -154,14 +163,17 @@ class WellFormedTrees:
         words: np.ndarray,
         numbers: np.ndarray | None = None,
         max_depth: int = 64,
+        max_unary: int = Linearization.max_unary,
     ):
         check_positive_integer("max_depth", max_depth, 2**31 - 1)
+        check_positive_integer("max_unary", max_unary)
         self.num_words = ops.cast(ops.convert_to_tensor(num_words), "int32")
-        check_rank("num_words", self.num_words, "[batch]")
+        check_shape("num_words", self.num_words, "[batch]")
         self.openings = np.asarray(openings, "int32")
         self.closings = np.asarray(closings, "int32")
         self.words = np.asarray(words, bool)
         self.max_depth = max_depth
+        self._max_unary = min(max_unary, max_depth)
         shapes = self.openings.shape, self.closings.shape, self.words.shape
         if len(shapes[0]) != 1 or len(set(shapes)) > 1:
             rule = "`openings`, `closings` and `words` must have the shape [vocabulary]"
@@ -191,8 +203,9 @@ class WellFormedTrees:
         del max_lengths
         words_left = ops.repeat(self.num_words, width)  # [rows]
         zeros = ops.zeros_like(words_left)
-        labels = ops.repeat(ops.expand_dims(zeros, -1), self.max_depth, axis=1)
-        return _State(words_left, zeros, zeros, ops.zeros_like(zeros, dtype="bool"), labels)
+        stack = ops.repeat(ops.expand_dims(zeros, -1), self.max_depth, axis=1)
+        has_content = ops.zeros_like(zeros, dtype="bool")
+        return _State(words_left, zeros, zeros, has_content, stack, zeros, zeros, stack)
 
     def __call__(
         self, state: _State, log_probabilities: Tensor, generated: Generated
@@ -208,16 +221,19 @@ class WellFormedTrees:
         # An opening needs its closing, a closing for each open constituent, the words and EOS.
         num_tokens = generated.length + state.words_left + depth + 3
         has_room = (depth < self.max_depth) & (num_tokens <= generated.max_lengths)
+        # The words that unary chains need after this token must be left then.
+        demand_if_opened = self._opened_demand(state)
         may_open = has_words & has_room & (is_open | ~has_begun)
+        may_open = may_open & (demand_if_opened // (self._max_unary + 1) < state.words_left)
+        may_write = is_open & ((state.demand - 1) // (self._max_unary + 1) < state.words_left)
         may_close = is_open & state.has_content & ((depth > 1) | ~has_words)
-        top = ops.expand_dims(ops.maximum(depth - 1, 0), -1)
-        innermost = ops.take_along_axis(state.labels, top, axis=1)[:, 0]
-        closing = ops.where(may_close, _FIRST_CLOSING + innermost, _NOTHING)
+        may_close = may_close & (state.chain <= self._max_unary)
+        closing = ops.where(may_close, _FIRST_CLOSING + _top(state.labels, depth), _NOTHING)
         next_word = self._first_word + ops.mod(state.words_done, self._num_numbers)
         # A row allows at most these classes of tokens.
         allowed_classes = (
             ops.where(may_open, _OPENING, _NOTHING),
-            ops.where(has_words & is_open, next_word, _NOTHING),
+            ops.where(may_write & has_words, next_word, _NOTHING),
             ops.where(has_begun & ~is_open, _EOS, closing),
         )
         is_eos = np.arange(len(self._classes)) == generated.eos_id
@@ -238,6 +254,10 @@ class WellFormedTrees:
         is_top = ops.equal(levels, ops.expand_dims(state.depth, -1))  # [rows, max_depth]
         is_pushed = is_top & ops.expand_dims(has_opened, -1)
         change = ops.cast(has_opened, "int32") - ops.cast(has_closed, "int32")
+        outer = _top(state.demands, state.depth)
+        demand = ops.where(has_closed, outer, state.demand)
+        # A word, or the constituent that has ended, may be the first part.
+        is_first = ops.where(is_word, ~state.has_content, has_closed & (outer < state.demand))
         num_new_words = ops.cast(is_word, "int32")
         return _State(
             state.words_left - num_new_words,
@@ -246,4 +266,19 @@ class WellFormedTrees:
             ops.clip(state.depth + change, 0, self.max_depth),
             is_word | has_closed | (state.has_content & ~has_opened),
             ops.where(is_pushed, ops.expand_dims(opened, -1), state.labels),
+            ops.where(is_first, state.chain + 1, 0),
+            ops.where(has_opened, self._opened_demand(state), demand),
+            ops.where(is_pushed, ops.expand_dims(state.demand, -1), state.demands),
         )
+
+    def _opened_demand(self, state):
+        """Returns the `demand` after an opening."""
+        size = self._max_unary + 1
+        # A constituent with a part before this one is not unary, and ends the chain above.
+        after_part = (state.demand - 1) // size * size + 1
+        return ops.where(state.has_content, after_part, state.demand + 1)
+
+
+def _top(stack, depth):
+    """Returns the last of the `depth` elements of stacks `[rows, max_depth]`."""
+    return ops.take_along_axis(stack, ops.expand_dims(ops.maximum(depth - 1, 0), -1), axis=1)[:, 0]

@@ -8,9 +8,9 @@ import keras
 from keras_transformer.errors import UserError
 from keras_transformer.training.processes import process_group
 
-# Strategies by number of devices. Each numbers its exchanges between devices from 1 on, so that a
+# Strategies by their devices. Each numbers its exchanges between devices from 1 on, so that a
 # process cannot use two of them, except one of a single device.
-_strategies: dict[int, Any] = {}
+_strategies: dict[tuple[str, ...], Any] = {}
 
 
 def mirrored_strategy(num_devices: int | None = None) -> Any:
@@ -24,7 +24,7 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
 
     Raises:
         UserError: If there are fewer devices, the backend is not TensorFlow, or this process has
-            used a strategy of another number of devices.
+            used a strategy of several other devices.
 
     Example:
 
@@ -43,16 +43,19 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
     if wanted > len(devices):
         available = f"{len(gpus)} GPUs" if gpus else "no GPU"
         raise UserError(f"Asked for {wanted} devices, but this machine has {available}.")
-    for number in _strategies:
-        if number != wanted and 1 not in (number, wanted):
-            raise UserError(
-                f"This process has trained on {number} devices, and can train on no other number. "
-                f"Start a new process. Received: num_devices={wanted}"
-            )
-    if wanted not in _strategies:
-        names = [device.name for device in devices[:wanted]]
-        _strategies[wanted] = tf.distribute.MirroredStrategy(names)
-    return _strategies[wanted]
+    names = [device.name for device in devices[:wanted]]
+    return registered_strategy(tf.distribute.MirroredStrategy(names))
+
+
+def registered_strategy(strategy: Any) -> Any:
+    """Returns the first strategy of the same devices; `UserError` if there is one of others."""
+    devices = tuple(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
+    for others in _strategies:
+        if others != devices and 1 not in (len(others), len(devices)):
+            rule = f"This process has used a strategy of the devices {', '.join(others)}, and can "
+            received = f"a strategy of {', '.join(devices)}"
+            raise UserError(f"{rule}use no other one. Start a new process. Received: {received}")
+    return _strategies.setdefault(devices, strategy)
 
 
 def make_distribution(

@@ -16,7 +16,7 @@ from keras_transformer.models.cross_entropy import (
 )
 from keras_transformer.models.micro_batches import MicroBatchModel, num_replicas, token_mean_weights
 from keras_transformer.settings.presets import TrainingRecipe
-from keras_transformer.training.distribution import model_scope
+from keras_transformer.training.distribution import model_scope, registered_strategy
 from keras_transformer.training.optimizer import make_optimizer
 
 CONVENTIONS = ("t2t", "keras")
@@ -116,7 +116,9 @@ class LossModel(MicroBatchModel):
 
     Args:
         transformer: The `Transformer`.
-        label_smoothing, convention: As in `LabelSmoothedCrossEntropy`.
+        label_smoothing: float in [0, 1), which goes to the other ids.
+        convention: "t2t", an equal share for each of the other ids, or "keras", for each id; see
+            `LabelSmoothedCrossEntropy`.
         packed: Whether rows hold several sentences.
         r_drop: Alpha of R-Drop, 0 for none. Every training step computes each row twice, with
             different dropout. The loss of a token is half of equation (4): the mean of both
@@ -251,7 +253,8 @@ def compile_model(
         `model`, compiled.
 
     Raises:
-        ValueError: If `jit_compile` is true with more than one replica.
+        ValueError: If `jit_compile` is true with more than one replica, or weights are float16.
+        UserError: If this process has used a strategy of several other devices.
 
     Example:
 
@@ -267,6 +270,8 @@ def compile_model(
             "compile the exchange of gradients with XLA. Use jit_compile=False. "
             f"Received: jit_compile={jit_compile!r} with {replicas} replicas"
         )
+    if replicas > 1:
+        registered_strategy(model.distribute_strategy)
     loss = None  # a `LossModel` has its own
     if not isinstance(model, LossModel):
         dtype = at_least_float32(model.compute_dtype)

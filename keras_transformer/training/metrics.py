@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.decoding.compiled import CompiledSearches
-from keras_transformer.layers.tensors import Tensor, at_least_float32, check_rank
+from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape
 from keras_transformer.models.cross_entropy import cross_entropy
 from keras_transformer.training.processes import ProcessGroup
 
@@ -25,7 +25,7 @@ class _TokenMean(keras.metrics.Mean):
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
-        check_rank("y_pred", y_pred, "[batch, length, V]")  # A `LossModel` returns no logits.
+        check_shape("y_pred", y_pred, "[batch, length, V]")  # A `LossModel` returns no logits.
         labels = ops.cast(y_true, "int32")
         values = ops.cast(self.token_values(labels, ops.convert_to_tensor(y_pred)), self.dtype)
         counts = labels if sample_weight is None else ops.convert_to_tensor(sample_weight)
@@ -43,7 +43,7 @@ class TokenLoss(_TokenMean):
     sum to 1 over a batch, so a weighted mean would be a mean of batch means.
 
     Args:
-        name: Name of the metric; None for "token_loss", "perplexity" or "token_accuracy".
+        name: Name of the metric; None for "token_loss".
         dtype: Dtype of the sums.
 
     Call arguments:
@@ -76,7 +76,17 @@ class TokenLoss(_TokenMean):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Perplexity(TokenLoss):
-    """Exponential of the cross-entropy per token; the arguments are those of `TokenLoss`.
+    """Exponential of the cross-entropy per token, without label smoothing.
+
+    Args:
+        name: Name of the metric; None for "perplexity".
+        dtype: Dtype of the sums.
+
+    Call arguments:
+        y_true: int `[batch, length]`.
+        y_pred: float `[batch, length, V]`, logits.
+        sample_weight: Optional `[batch, length]`; a token counts if its weight is above 0, and
+            without weights if it is not padding (id 0).
 
     Example:
 
@@ -95,7 +105,15 @@ class Perplexity(TokenLoss):
 class TokenAccuracy(_TokenMean):
     """Share of the tokens whose label has the highest logit.
 
-    The arguments are those of `TokenLoss`.
+    Args:
+        name: Name of the metric; None for "token_accuracy".
+        dtype: Dtype of the sums.
+
+    Call arguments:
+        y_true: int `[batch, length]`.
+        y_pred: float `[batch, length, V]`, logits.
+        sample_weight: Optional `[batch, length]`; a token counts if its weight is above 0, and
+            without weights if it is not padding (id 0).
 
     Example:
 

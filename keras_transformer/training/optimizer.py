@@ -109,7 +109,8 @@ class FusedAdam(keras.optimizers.Adam):
     Keras runs about twenty operations on each variable; the fused operation needs one pass, and the
     smaller graph is traced seconds sooner. With other backends, several replicas, `amsgrad` or
     dtypes other than float32, it runs Keras' operations; both give equal results up to rounding.
-    The arguments are those of `keras.optimizers.Adam`.
+    The arguments are those of `keras.optimizers.Adam`. Weights in float16 are refused: squares of
+    small gradients, and an `epsilon` of 1e-9, are 0 in it. `"mixed_float16"` has float32 weights.
 
     Attributes:
         gradient_norm: Scalar variable with the norm of the last gradient, before any clipping;
@@ -147,6 +148,13 @@ class FusedAdam(keras.optimizers.Adam):
                 self.gradient_norm = tf.Variable(
                     0.0, trainable=False, aggregation=tf.VariableAggregation.MEAN
                 )
+
+    def build(self, variables: Sequence) -> None:
+        for variable in variables:
+            if variable.dtype == "float16":
+                rule = 'Weights in float16 cannot be trained; use the dtype policy "mixed_float16"'
+                raise ValueError(f"{rule}. Received: {variable.path!r} of dtype float16")
+        super().build(variables)
 
     def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> None:
         self._shared = self._shared_terms()

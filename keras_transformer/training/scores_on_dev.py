@@ -39,7 +39,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
     Attributes:
         history: List of (epoch from 0, score).
         translator: `Translator` of the last evaluation, or None.
-        num_streams: As in `Translator.translate`.
+        num_streams: Number of batches that are searched at the same time.
         group: `ProcessGroup` of the processes that share the answers.
 
     Example:
@@ -100,13 +100,16 @@ class BleuOnDev(ScoreOnDev):
 
     Args:
         sources, references: Lists of `str` of the same length, raw text.
-        source_tokenizer, target_tokenizer: As in `Translator`.
+        source_tokenizer: Tokenizer of the sources.
+        target_tokenizer: Tokenizer of the references; None if both share one.
         search: Search settings; None for greedy.
         every: Epochs between translations.
-        lowercase, tokenize: As in `corpus_bleu`.
+        lowercase: Whether BLEU ignores case.
+        tokenize: sacreBLEU's tokenizer, such as "13a", "intl", "char" or "zh".
 
     Attributes:
-        history, translator: As in `ScoreOnDev`.
+        history: List of (epoch from 0, BLEU).
+        translator: `Translator` of the last evaluation, or None.
         hypotheses: The last translations.
 
     Example:

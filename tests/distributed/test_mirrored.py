@@ -68,8 +68,12 @@ def test_more_devices_than_there_are_is_one_clear_line(few):
     assert few["too_many"] == "Asked for 4 devices, but this machine has no GPU."
 
 
-def test_another_number_of_devices_in_one_process_is_refused(few):
-    assert "This process has trained on 2 devices" in few["another_number"]
+@pytest.mark.parametrize("name, devices", [
+    ("another_number", "CPU:0, CPU:1, CPU:2"), ("other_devices", "CPU:1, CPU:2"),
+])  # fmt: skip
+def test_other_devices_in_one_process_are_refused(few, name, devices):
+    assert "has used a strategy of the devices CPU:0, CPU:1, and can" in few[name]
+    assert few[name].endswith(f"Received: a strategy of {devices}")
 
 
 @pytest.mark.slow

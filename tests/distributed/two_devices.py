@@ -193,9 +193,11 @@ def jit_error(strategy):
             return str(error)
 
 
-def refusal(num_devices):
+def refusal(make_strategy):
     try:
-        mirrored_strategy(num_devices)
+        with make_strategy().scope():
+            model = Transformer(TransformerConfig.from_dict({**SMALL, "vocab_size": VOCABULARY}))
+            compile_model(model, TrainingRecipe())
     except UserError as error:
         return str(error)
 
@@ -239,8 +241,9 @@ def few(strategy):
         "sgd": compare(strategy, lambda: keras.optimizers.SGD(0.5), [["even"], ["uneven"]]),
         "dropout": dropout_masks(strategy),
         "jit_error": jit_error(strategy),
-        "too_many": refusal(4),
-        "another_number": refusal(3),
+        "too_many": refusal(lambda: mirrored_strategy(4)),
+        "another_number": refusal(lambda: mirrored_strategy(3)),
+        "other_devices": refusal(lambda: tf.distribute.MirroredStrategy(["CPU:1", "CPU:2"])),
     }
 
 

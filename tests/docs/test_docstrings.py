@@ -45,8 +45,9 @@ def test_every_argument_is_explained():
     missing = {}
     for name, member in EVERYTHING.items():
         text = inspect.getdoc(member)
-        # They are explained there.
-        if "rguments as of `" in text or "rguments are those of `" in text:
+        # They are explained there: `help` of a class or a function must not need another page.
+        refers = "rguments as of `" in text or "rguments are those of `" in text
+        if refers and (name in METHODS or "keras.optimizers.Adam" in text):
             continue
         parameters = parameters_of(member).values() if has_own_arguments(member) else ()
         expected = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}

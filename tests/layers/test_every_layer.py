@@ -317,7 +317,7 @@ def test_no_public_layer_is_missing():
 @pytest.mark.parametrize("name, make", [
     ("inputs", layers.SinusoidalPositionEncoding),
     ("inputs", partial(layers.LearnedPositionEmbedding, 20)),
-    ("query", partial(layers.EncoderBlock, **BLOCK)),
+    ("inputs", partial(layers.EncoderBlock, **BLOCK)),
 ])  # fmt: skip
 def test_states_of_another_rank_are_refused(name, make, shape):
     with pytest.raises(ValueError, match=f"`{name}` must have the shape .batch, .*length, d_model"):

@@ -232,3 +232,17 @@ def test_first_loss_of_base_is_the_papers_arithmetic():
         logits = model({"source": source[part], "target": target[part]})
         losses.append(keras.losses.sparse_categorical_crossentropy(labels[part], logits, True))
     assert abs(np.mean([array(loss) for loss in losses]) - 11.02) < 0.05
+
+
+@pytest.mark.parametrize("call", ["model", "predict", "symbolic"])
+@pytest.mark.parametrize("value, message", [
+    (np.ones((2, 5), "float32"), "`source` must have an integer dtype.*Received: .*float32"),
+    (np.ones((2, 5, 8), "int32"), r"`source` must have the shape \[batch, length\]. Received: "),
+])  # fmt: skip
+def test_inputs_that_are_no_ids_are_refused(call, value, message):
+    target = keras.Input((5,), dtype="int32") if call == "symbolic" else np.ones((2, 5), "int32")
+    if call == "symbolic":
+        value = keras.Input(value.shape[1:], dtype=value.dtype)
+    model = small()
+    with pytest.raises(ValueError, match=message):
+        (model.predict if call == "predict" else model)({"source": value, "target": target})

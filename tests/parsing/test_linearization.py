@@ -1,5 +1,6 @@
 """Trees as symbols and back; any symbols at all become a tree over the words of the sentence."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -87,6 +88,7 @@ def test_tags_are_those_given_or_unknown():
     (Tree("NN", "dog"), Linearization()),
     (Tree.parse("( (NP (NN dog)))"), Linearization()),
     (Tree.parse("(NP (NN New York))"), Linearization(words=True)),
+    (Tree.parse("(S (NP (NN a)) (NP (NP (NP (NN dog)))))"), Linearization(max_unary=2)),
 ])  # fmt: skip
 def test_a_tree_that_symbols_cannot_hold_is_an_error(tree, linearization):
     with pytest.raises(ValueError, match="Received: Tree.parse"):
@@ -182,6 +184,11 @@ def test_what_is_complete_in_a_truncated_sequence_is_in_the_tree(tree, data):
     ({"numbers": True}, "(S (NP 0 )NP 2 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
     ({"numbers": True}, "(S (NP 100 )NP XX 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
     ({"numbers": True}, "(S (NP 0 )NP 1 2 3 )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
+    # Too many in a row with a single part.
+    ({"max_unary": 1}, "(S (A (B XX )B )A (C (D XX XX )D )C )S",
+     "(S (B (XX a)) (C (D (XX b) (XX c))))", 1),
+    ({"max_unary": 1}, "(S (A XX XX XX )A )S", "(S (A (XX a) (XX b) (XX c)))", 0),
+    ({"max_unary": 1}, "(S (A (B XX XX XX )B )A )S", "(S (B (XX a) (XX b) (XX c)))", 1),
     # Closing symbols without labels.
     ({"labelled_closing": False}, "(S (NP XX ) XX XX )", "(S (NP (XX a)) (XX b) (XX c))", 0),
     ({"labelled_closing": False}, "(S (NP XX )NP XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
@@ -208,6 +215,7 @@ def test_words_with_tags(symbols, expected, num_repairs):
 
 @pytest.mark.parametrize("linearization", [Linearization(), Linearization(words=True, tags=True)])
 def test_thousands_of_open_constituents_are_no_problem(linearization):
+    linearization = dataclasses.replace(linearization, max_unary=9999)
     symbols = ["(S", "(NP"] * 2500
     tree = linearization.to_tree(symbols, ["a", "b"])
     assert tree.words() == ["a", "b"] and len(list(tree.subtrees())) == 5002

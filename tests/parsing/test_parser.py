@@ -215,7 +215,7 @@ class TestDirectory:
         assert config["task"] == "parsing" and config["constrained"] is True
         assert config["linearization"] == {
             "words": False, "tags": False, "labelled_closing": True, "root_label": "S",
-            "numbers": False,
+            "numbers": False, "max_unary": 8,
         }  # fmt: skip
 
     def test_the_search_of_the_paper_is_the_default(self):

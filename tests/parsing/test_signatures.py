@@ -150,6 +150,7 @@ def test_hostile_texts(loaded, parser):
     (Linearization(labelled_closing=False), BeamSearch(4, 0.3, n_best=2)),
     (Linearization(words=True), GreedySearch()),
     (Linearization(numbers=True), BeamSearch(3)),
+    (Linearization(max_unary=1), Sampling(seed=2, num_samples=2)),
 ])  # fmt: skip
 @pytest.mark.slow
 def test_other_ways_to_write_trees(linearization, search, tmp_path):

@@ -174,7 +174,13 @@ def test_other_corpora_are_refused(files, tmp_path):
     other = TreebankCorpus(files[0], Linearization(tags=True))
     with pytest.raises(UserError, match="linearization of the settings.*tags=True"):
         train(tmp_path, TreebankCorpus(files[0]), other, settings())
-    assert not list(tmp_path.iterdir())
+    tight = {"max_unary": 1}
+    path = tmp_path / "trees"
+    path.write_text("(NP (NN a) (NN b))\n(NP (NP (NN c)))\n")
+    corpus = TreebankCorpus(path, Linearization(**tight))
+    with pytest.raises(UserError, match="may have 1 .*--max-unary.*Received: 2 in"):
+        train(tmp_path / "model", corpus, None, settings(linearization=tight))
+    assert [path.name for path in tmp_path.iterdir()] == ["trees"]
 
 
 @pytest.mark.slow

@@ -20,12 +20,15 @@ from keras_transformer.parsing import Linearization, TreeSymbols, WellFormedTree
 from tests.decoding.toy_model import ToyModel, hypotheses
 
 PLAIN = Linearization()
+TWO_IN_A_ROW = Linearization(labelled_closing=False, max_unary=2)
 # Pieces, the way to write trees, and the longest sequence that is looked at, EOS counted.
 VOCABULARIES = {
     "two labels": (["(A", ")A", "(B", ")B", "XX"], PLAIN, 9),
     "one label": (["XX", "(A", ")A"], PLAIN, 12),
     "no labels on closings": (["(A", "(B", ")", "XX"], Linearization(labelled_closing=False), 9),
     "tags": (["(A", ")A", "NN", "VB"], Linearization(tags=True), 9),
+    "one part in one constituent": (["XX", "(A", ")A"], Linearization(max_unary=1), 12),
+    "one part in two in a row": (["(A", "(B", ")", "XX"], TWO_IN_A_ROW, 9),
     "what is no symbol": (["(A", ")A", ")", "(C", ")D", "NN", "XX"], PLAIN, 7),
 }
 
@@ -52,9 +55,9 @@ def well_formed(name, num_words, max_length):
     return found
 
 
-def search_trees(search, model, sentences, num_words, max_lengths, symbols, max_depth=64):
+def search_trees(search, model, sentences, num_words, max_lengths, symbols, **limits):
     def function(sentences, num_words, max_lengths, max_length):
-        trees = WellFormedTrees(num_words, *symbols, max_depth=max_depth)
+        trees = WellFormedTrees(num_words, *symbols, **limits)
         state = model.start(sentences, search.width)
         return search(model.step, state, max_lengths, max_length, constraints=[trees])
 
@@ -80,7 +83,8 @@ def test_a_beam_of_everything_finds_every_tree_and_nothing_else(name):
     assert num_trees > 3 and not expected[4] and not expected[5] and not expected[9]
     search = BeamSearch(num_trees + 10, n_best=num_trees + 10)
     sentences = list(range(len(cases)))
-    result = search_trees(search, model, sentences, num_words, max_lengths, symbols)
+    limit = {"max_unary": linearization.max_unary}
+    result = search_trees(search, model, sentences, num_words, max_lengths, symbols, **limit)
     for sentence, trees in zip(sentences, expected, strict=True):
         found = hypotheses(result, sentence)
         assert {tokens for tokens, _, _ in found} == trees | {()}
@@ -106,6 +110,7 @@ def test_every_answer_is_a_tree_of_its_words(search, seed):
         tags=seed == 1,
         numbers=seed == 2,
         labelled_closing=bool(generator.integers(2)),
+        max_unary=2,
     )
     closings = [f"){label}" for label in labels] if linearization.labelled_closing else [")"]
     pieces = [f"({label}" for label in labels] + closings + ["XX", "NN", ")none", "(", "-"]
@@ -117,7 +122,8 @@ def test_every_answer_is_a_tree_of_its_words(search, seed):
     # A model that hardly ever closes, and one that hardly does anything else.
     model = ToyModel(tokenizer.vocab_size, seed=seed, sharpness=4.0)
     model.table[:, np.flatnonzero(symbols.closings >= 0)] += (-9.0, 9.0, 0.0, 3.0)[seed]
-    result = search_trees(search, model, range(6), num_words, max_lengths, symbols, max_depth=5)
+    limits = {"max_depth": 5, "max_unary": 2}
+    result = search_trees(search, model, range(6), num_words, max_lengths, symbols, **limits)
     for i in range(6):
         found = hypotheses(result, i)
         assert len(found[0][0]) > 0
@@ -188,6 +194,7 @@ def test_the_unknown_token_is_a_word_where_words_are_written():
     ({"openings": [0]}, r"\[vocabulary\]"),
     ({"words": [True, False, False]}, "token 0 with several"),
     ({"max_depth": 0}, "max_depth=0"),
+    ({"max_unary": 0}, "max_unary=0"),
     ({"numbers": [-1, 0]}, r"numbers=array\(\[-1,  0\]"),
     ({"numbers": [0, -1, -1]}, "a number for each token of `words`"),
     ({"numbers": [-1, -1, 1]}, "every number up to its largest"),

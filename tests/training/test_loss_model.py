@@ -204,6 +204,13 @@ def test_xla_takes_batches_of_several_shapes(packed_width, micro_batches):
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("wrap", [lambda model: model, LossModel], ids=["logits", "losses"])
+def test_weights_in_float16_are_refused(wrap):
+    with pytest.raises(ValueError, match='"mixed_float16". Received: .* of dtype float16'):
+        compile_model(wrap(small("float16")), RECIPE)
+    assert compile_model(wrap(small("bfloat16")), RECIPE).optimizer.built
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("wrap", [lambda model: model, LossModel], ids=["logits", "losses"])
 def test_the_loss_of_float16_is_scaled(wrap, tmp_path):
