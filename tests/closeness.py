@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 
-def assert_close(actual, expected, dtype="float32", sum_length=None, scale=None, err_msg=""):
+def assert_close(actual, expected, dtype="float32", sum_length=None, scale=0.0, err_msg=""):
     """Checks that two results are equal up to rounding.
 
     Args:
@@ -28,8 +28,9 @@ def assert_close(actual, expected, dtype="float32", sum_length=None, scale=None,
         sum_length: Number of terms that are added, sum after sum, on the longest way from an input
             to a result. 1,024 by default, for a small model or a few steps of its training; 4 in
             half precision, where kernels add in float32 and round whole sums.
-        scale: Floats of which the largest replaces that of `expected`: what was subtracted, where
-            results are small differences of large values.
+        scale: Floats that also count as values, where results are small differences of large
+            numbers: weights, for the step between them. 1.0 for logarithms of probabilities, since
+            those of probabilities near 1 are that imprecise.
         err_msg: What the message begins with.
 
     Raises:
@@ -45,14 +46,14 @@ def assert_close(actual, expected, dtype="float32", sum_length=None, scale=None,
     epsilon = float(ml_dtypes.finfo(dtype.removeprefix("mixed_")).eps)
     if sum_length is None:
         sum_length = 4 if epsilon > 1e-4 else 1024
-    largest = _largest(expected[is_finite] if scale is None else scale)
+    largest = max(_largest(expected[is_finite]), _largest(scale))
     tolerance = 4 * epsilon * np.sqrt(sum_length) * largest
     differences = np.abs(actual[is_finite] - expected[is_finite])
     # Not `>`, which is False of NaN.
     if not (differences <= tolerance).all():
         raise AssertionError(
             f"{begin}the largest difference is {differences.max():.3g}; the tolerance is "
-            f"{tolerance:.3g}, the largest expected value {largest:.3g}"
+            f"{tolerance:.3g}, the largest value {largest:.3g}"
         )
 
 

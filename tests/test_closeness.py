@@ -32,8 +32,7 @@ def test_the_message_has_the_difference_the_tolerance_and_the_largest_value():
     with pytest.raises(AssertionError) as error:
         assert_close([1.0, -8.0], [1.5, -8.0], sum_length=4, err_msg="kernel")
     assert str(error.value) == (
-        "kernel: the largest difference is 0.5; the tolerance is 7.63e-06, the largest expected "
-        "value 8"
+        "kernel: the largest difference is 0.5; the tolerance is 7.63e-06, the largest value 8"
     )
 
 

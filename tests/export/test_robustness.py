@@ -86,7 +86,7 @@ def test_threads_get_the_answers_of_one(num_requests, loaded):
         for number, (translations, scores) in enumerate(found):
             expected_translations, expected_scores = alone[(thread + number) % 40]
             assert translations == expected_translations
-            assert_close(scores, expected_scores)
+            assert_close(scores, expected_scores, scale=1.0)
 
 
 @pytest.mark.slow

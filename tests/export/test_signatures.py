@@ -37,7 +37,7 @@ class TestScore:
         found = ask(loaded, "score", text=TEXTS, translation=TRANSLATIONS)
         scores = translator.score(TEXTS, TRANSLATIONS)
         expected = [score.log_probability for score in scores]
-        assert_close(found["log_probability"], expected)
+        assert_close(found["log_probability"], expected, scale=1.0)
         assert found["num_tokens"].tolist() == [score.num_tokens for score in scores]
         assert not found["truncated"].any()
 
@@ -48,7 +48,7 @@ class TestScore:
         assert found["tokens"][0].tolist() == tokenizer.pieces(ids)
         assert found["tokens"][1].tolist() == ["</s>"] + [""] * (len(ids) - 1)
         sums = found["token_log_probabilities"].sum(axis=1)
-        assert_close(sums, found["log_probability"])
+        assert_close(sums, found["log_probability"], scale=1.0)
         assert not found["token_log_probabilities"][1, 1:].any()
 
     def test_each_text_needs_a_translation(self, loaded):
@@ -137,12 +137,12 @@ class TestBatches:
             for neighbors in ([], [long]):
                 found = ask(loaded, "serving_default", text=[text, *neighbors])
                 assert found["translation"][0] == together["translation"][row]
-                assert_close(found["score"][0], together["score"][row])
+                assert_close(found["score"][0], together["score"][row], scale=1.0)
             found = ask(loaded, "score", text=[text, long], translation=[translation, long])
             shares = found["token_log_probabilities"][0]
             expected = pairs["token_log_probabilities"][row]
             length = min(len(shares), len(expected))
-            assert_close(shares[:length], expected[:length])
+            assert_close(shares[:length], expected[:length], scale=1.0)
 
     def test_every_output_has_a_row_for_every_text(self, loaded):
         """As a server's batching needs it, which joins requests and takes the answers apart."""
@@ -196,7 +196,7 @@ class TestBatches:
         for texts in (TEXTS, TEXTS[:1], [], ["", *TEXTS[:3]]):
             found, expected = (ask(one, "n_best", text=texts) for one in (streamed, loaded))
             assert found["translations"].tolist() == expected["translations"].tolist()
-            assert_close(found["scores"], expected["scores"])
+            assert_close(found["scores"], expected["scores"], scale=1.0)
         settings = json.loads(ask(streamed, "limits", text=["a"])["settings"][0])
         assert settings["num_streams"] == num_streams
 

@@ -33,7 +33,7 @@ def assert_same(found, expected):
         for one, other in zip(found, expected, strict=True):
             assert_same(one, other)
     elif isinstance(expected, float):
-        assert_close(found, expected, scale=[1.0, expected])
+        assert_close(found, expected, scale=1.0)
     else:
         assert found == expected
 
