@@ -1,6 +1,7 @@
 """Every test begins with the same seeds and Keras's own defaults.
 
-The environment variable KERAS_BACKEND chooses the backend that the tests run on.
+The environment variable KERAS_BACKEND chooses the backend that the tests run on, and
+KERAS_TRANSFORMER_TEST_SEED the seed: every test passes with any.
 """
 
 import gc
@@ -18,6 +19,7 @@ if os.environ.get("KERAS_BACKEND") == "jax":
     # Compiling is what the tests spend their time on there.
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
+_SEED = int(os.environ.get("KERAS_TRANSFORMER_TEST_SEED", "0"))
 # Tests here start processes of their own. They run first, while this process is small.
 _FIRST = ("tests", "distributed", "system", "docs", "cli", "export", "training")
 
@@ -51,7 +53,7 @@ def _collect_garbage():
 def _fresh_module():
     import keras
 
-    keras.utils.set_random_seed(0)
+    keras.utils.set_random_seed(_SEED)
     yield
     keras.backend.clear_session(free_memory=False)
     _collect_garbage()
@@ -67,7 +69,7 @@ def _fresh_keras(monkeypatch):
 
             # It empties the cache of kernels, which every test would have to make again.
             patch.setattr(tf.random, "set_seed", lambda seed: None)
-        keras.utils.set_random_seed(0)
+        keras.utils.set_random_seed(_SEED)
     policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
     yield
     keras.config.set_floatx(floatx)

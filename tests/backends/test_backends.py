@@ -8,6 +8,8 @@ import importlib.util
 import numpy as np
 import pytest
 
+from tests.closeness import assert_all_close, assert_close
+
 pytestmark = [
     pytest.mark.slow,  # three processes import a backend and compile searches
     pytest.mark.skipif(
@@ -29,24 +31,24 @@ def test_a_keras_file_has_the_same_logits_wherever_it_is_loaded(backends, backen
     found = backends.results[backend][f"{writer}.{model}"]
     written = backends.written[writer][model]
     assert written.shape[-1] == 20 and np.ptp(written) > 1.0
-    np.testing.assert_allclose(found, written, atol=1e-5)
+    assert_close(found, written)
 
 
 def test_a_loaded_transformer_decodes(backends, backend, writer):
     found = backends.results[backend][f"{writer}.first_step"]
     wanted = backends.results[writer][f"{writer}.first_step"]
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert_close(found, wanted)
 
 
 def test_steps_of_fit_have_the_same_losses_and_end_in_the_same_weights(backends, backend, first):
     results = backends.results[backend]
     assert len(results["losses"]) == 10
     assert results["losses"][-1] < 0.95 * results["losses"][0]
-    np.testing.assert_allclose(results["losses"], first["losses"], rtol=1e-4)
+    assert_close(results["losses"], first["losses"], sum_length=10 * 1024)
     names = [name for name in first if name.startswith("trained.")]
     assert len(names) == 1 + 12 + 2 * 18
-    for name in names:
-        np.testing.assert_allclose(results[name], first[name], atol=1e-4)
+    weights = ({name: one[name] for name in names} for one in (results, first))
+    assert_all_close(*weights, sum_length=10 * 1024)
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])
@@ -58,8 +60,8 @@ def test_a_model_directory_has_the_same_translations_and_scores(backends, backen
     assert [one["tokens"] for one in found] == [one["tokens"] for one in wanted]
     assert len({tuple(one["tokens"]) for one in found}) > 3
     scores = [[one["score"] for one in answers] for answers in (found, wanted)]
-    np.testing.assert_allclose(*scores, atol=1e-4)
-    np.testing.assert_allclose(results["scores"], first["scores"], atol=1e-4)
+    assert_close(*scores, scale=1.0)
+    assert_close(results["scores"], first["scores"], scale=1.0)
 
 
 def test_samples_follow_the_seed_and_are_whole(backends, backend):

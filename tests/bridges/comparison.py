@@ -82,7 +82,7 @@ def errors(ours, theirs):
     return float(output_error), float(gradient_error)
 
 
-def assert_close(error, dtype):
+def assert_small_errors(error, dtype):
     output_error, gradient_error = error
     assert output_error <= OUTPUT_TOLERANCE[dtype]
     assert gradient_error <= GRADIENT_TOLERANCE[dtype]

@@ -6,6 +6,7 @@ import pytest
 
 from keras_transformer.bridges import from_keras, to_keras
 from keras_transformer.layers import AdditiveAttention, MultiHeadAttention, RotaryPosition
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 
 RNG = np.random.default_rng(4)
@@ -35,9 +36,9 @@ def test_both_compute_the_same_and_come_back(case, key, is_causal):
     options = {"attention_mask": PADDING, "use_causal_mask": is_causal}
     expected = array(theirs(**inputs, **options))
     ours = from_keras(theirs)
-    np.testing.assert_allclose(array(ours(**inputs, **options)), expected, atol=1e-5)
+    assert_close(array(ours(**inputs, **options)), expected)
     again = to_keras(ours)
-    np.testing.assert_allclose(array(again(**inputs, **options)), expected, atol=1e-5)
+    assert_close(array(again(**inputs, **options)), expected)
     config, wanted = again.get_config(), theirs.get_config()
     for name in ("name", "value_dim", "query_shape", "value_shape", "key_shape"):
         config.pop(name, None), wanted.pop(name, None)

@@ -8,8 +8,9 @@ from hypothesis import given
 from keras_transformer.bridges import from_keras_hub, to_keras_hub
 from keras_transformer.layers import DecoderBlock, EncoderBlock
 from tests.bridges.cases import LONG_SWEEP, SWEEP, Case, cases
-from tests.bridges.comparison import assert_close, assert_same_weights
+from tests.bridges.comparison import assert_same_weights, assert_small_errors
 from tests.bridges.keras_hub_peer import KINDS, calls, keras_hub_errors, make_layer
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 
 keras_hub = pytest.importorskip("keras_hub")
@@ -23,7 +24,7 @@ def test_ours_equals_keras_hubs(kind, sweep):
     @sweep
     @given(case=cases(activations=("relu", "silu")))
     def compare(case):
-        assert_close(keras_hub_errors(kind, case), "float32")
+        assert_small_errors(keras_hub_errors(kind, case), "float32")
 
     compare()
 
@@ -56,7 +57,7 @@ def test_round_trip(layer, shapes):
         del config["name"], expected["name"]
         assert config == expected
     inputs = [np.random.default_rng(0).normal(size=(2, 4, shape[-1])) for shape in shapes]
-    np.testing.assert_allclose(array(block(*inputs)), array(layer(*inputs)), atol=1e-5)
+    assert_close(array(block(*inputs)), array(layer(*inputs)))
 
 
 @pytest.mark.parametrize("block_class, norm", [(EncoderBlock, "pre"), (DecoderBlock, "post")])
@@ -65,7 +66,7 @@ def test_the_papers_blocks_without_biases_are_exported_with_zeros(block_class, n
     block = built(block_class(**BLOCK, norm=norm), *shapes)
     layer = to_keras_hub(block)
     inputs, ours, theirs = calls(Case(), block, layer)
-    np.testing.assert_allclose(array(theirs(*inputs)), array(ours(*inputs)), atol=1e-5)
+    assert_close(array(theirs(*inputs)), array(ours(*inputs)))
     biases = [one for one in layer.weights if one.path.endswith(("key/bias", "_output/bias"))]
     assert len(biases) == 2 * len(shapes)
     assert not any(array(bias).any() for bias in biases)
@@ -78,7 +79,7 @@ def test_a_layer_inside_a_model_is_imported():
     model = keras.Model(inputs, layer(inputs), name="outer")
     states = np.random.default_rng(0).normal(size=(2, 4, 8))
     block = from_keras_hub(model.layers[1])
-    np.testing.assert_allclose(array(block(states)), array(model(states)), atol=1e-5)
+    assert_close(array(block(states)), array(model(states)))
 
 
 def test_the_dtype_is_the_layers_unless_another_is_asked_for():

@@ -10,11 +10,11 @@ from keras_transformer.models import Transformer, TransformerConfig
 from tests.bridges.cases import LONG_SWEEP, SWEEP, Case, cases
 from tests.bridges.comparison import (
     DTYPES,
-    OUTPUT_TOLERANCE,
-    assert_close,
     assert_same_weights,
+    assert_small_errors,
 )
 from tests.bridges.marian_peer import draw_ids, make_marian, marian_call, marian_errors
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 
 torch = pytest.importorskip("torch")
@@ -30,7 +30,7 @@ def test_logits_and_gradients_equal_marians(dtype, sweep):
     @sweep
     @given(case=cases(dtype, activations=("relu", "swish")))
     def compare(case):
-        assert_close(marian_errors(case), dtype)
+        assert_small_errors(marian_errors(case), dtype)
 
     compare()
 
@@ -44,7 +44,6 @@ def test_decoding_in_steps_equals_marians(dtype):
     source, _ = draw_ids(case)
     target = np.random.default_rng(2).integers(1, 13, (3, 6)).astype("int32")
     whole = marian_call(marian, source, target).detach().numpy()
-    atol = OUTPUT_TOLERANCE[dtype] * np.abs(whole).max()
     mask = torch.tensor(source != 0)
     memory = marian.model.encoder(torch.tensor(source).long(), attention_mask=mask)
     state = model.start_decoding(source, max_length=6)
@@ -60,10 +59,9 @@ def test_decoding_in_steps_equals_marians(dtype):
         )
         cache = theirs.past_key_values
         logits, state = model.decode_step(tokens, None, state)
-        np.testing.assert_allclose(
-            array(logits), theirs.logits[:, 0].detach().numpy(), rtol=0, atol=atol
-        )
-        np.testing.assert_allclose(array(logits), whole[:, step], rtol=0, atol=atol)
+        their_logits = theirs.logits[:, 0].detach().numpy()
+        assert_close(array(logits), their_logits, dtype, scale=whole)
+        assert_close(array(logits), whole[:, step], dtype, scale=whole)
 
 
 def test_an_exported_model_generates_what_greedy_search_finds():
@@ -110,7 +108,7 @@ def test_the_papers_model_without_biases_is_exported_with_zeros():
     source, target = draw_ids(PADDED)
     want = marian_call(marian, source, target).detach().numpy()
     logits = array(model({"source": source, "target": target})) * (target != 0)[..., None]
-    np.testing.assert_allclose(logits, want, rtol=0, atol=1e-5 * np.abs(want).max())
+    assert_close(logits, want)
 
 
 def test_an_exported_model_survives_its_files(tmp_path):
@@ -162,7 +160,7 @@ def test_the_bias_of_the_logits_is_copied_both_ways():
     logits = np.where(
         (target != 0)[..., None], array(model({"source": source, "target": target})), 0
     )
-    np.testing.assert_allclose(logits, theirs, rtol=0, atol=1e-5)
+    assert_close(logits, theirs)
     assert to_marian(model).final_logits_bias.equal(marian.final_logits_bias)
 
 

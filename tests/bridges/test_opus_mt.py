@@ -17,6 +17,7 @@ from tests.bridges.published import (
     save_model,
     small_model,
 )
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array
 
 torch = pytest.importorskip("torch")
@@ -72,9 +73,7 @@ def test_logits_equal_transformers(name, published):
     ids = row_ids(translator, folder)
     for row, target in enumerate(targets):
         end = len(target) + 1
-        np.testing.assert_allclose(
-            logits[row, :end, 3:], want[row, :end][:, ids[3:]], rtol=0, atol=1e-4
-        )
+        assert_close(logits[row, :end, 3:], want[row, :end][:, ids[3:]])
     assert array(logits)[:, :, [0, 2]].max() < -50
 
 
@@ -179,6 +178,4 @@ def test_a_published_configuration_has_the_logits_of_transformers(name, tmp_path
     ids = row_ids(translator, folder)
     for row, target in enumerate(targets):
         end = len(target) + 1
-        np.testing.assert_allclose(
-            logits[row, :end, 3:], want[row, :end][:, ids[3:]], rtol=0, atol=1e-4
-        )
+        assert_close(logits[row, :end, 3:], want[row, :end][:, ids[3:]])

@@ -16,8 +16,9 @@ from keras_transformer.layers import (
     MultiHeadAttention,
 )
 from tests.bridges.cases import LONG_SWEEP, SWEEP, Case, cases
-from tests.bridges.comparison import DTYPES, assert_close, assert_same_weights
+from tests.bridges.comparison import DTYPES, assert_same_weights, assert_small_errors
 from tests.bridges.torch_peer import KINDS, calls, make_module, torch_errors
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 
 torch = pytest.importorskip("torch")
@@ -34,7 +35,7 @@ def test_ours_equals_torchs(kind, dtype, sweep):
     @sweep
     @given(case=cases(dtype))
     def compare(case):
-        assert_close(torch_errors(kind, case), dtype)
+        assert_small_errors(torch_errors(kind, case), dtype)
 
     compare()
 
@@ -42,13 +43,13 @@ def test_ours_equals_torchs(kind, dtype, sweep):
 @SWEEP
 @given(case=cases())
 def test_an_attention_of_other_widths_for_keys_and_values_equals_torchs(case):
-    assert_close(torch_errors("MultiheadAttention", case, kdim=3, vdim=5), "float32")
+    assert_small_errors(torch_errors("MultiheadAttention", case, kdim=3, vdim=5), "float32")
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], *KINDS[-2:]])
 def test_modules_without_biases_equal_torchs(kind):
     """Feed-forward networks and norms have biases here, which are zero then."""
-    assert_close(torch_errors(kind, Case(), bias=False), "float32")
+    assert_small_errors(torch_errors(kind, Case(), bias=False), "float32")
 
 
 @pytest.mark.parametrize("kind, norm", [
@@ -61,7 +62,7 @@ def test_ours_equals_torchs_fast_path(kind, norm):
     (inputs,), ours, theirs = calls(kind, case, from_torch(module), module)
     with torch.no_grad():
         want = theirs(torch.tensor(inputs)).numpy()
-    np.testing.assert_allclose(array(ours(inputs)), want, atol=1e-5 * np.abs(want).max())
+    assert_close(array(ours(inputs)), want)
 
 
 @pytest.mark.parametrize("kind, norm", [
@@ -99,7 +100,7 @@ def test_the_papers_blocks_without_biases_are_exported_with_zeros(block_class, n
     assert not module.self_attn.in_proj_bias.any()
     inputs, ours, theirs = calls(type(module).__name__, case, block, module)
     want = theirs(*map(torch.tensor, inputs)).detach().numpy()
-    np.testing.assert_allclose(array(ours(*inputs)), want, atol=1e-5 * np.abs(want).max())
+    assert_close(array(ours(*inputs)), want)
 
 
 def test_rates_of_dropout_are_kept():
@@ -121,7 +122,7 @@ def test_a_module_that_is_not_batch_first_has_the_same_weights():
     inputs = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
     module.eval()
     want = module(torch.tensor(inputs.swapaxes(0, 1))).detach().numpy().swapaxes(0, 1)
-    np.testing.assert_allclose(array(from_torch(module)(inputs)), want, atol=1e-5)
+    assert_close(array(from_torch(module)(inputs)), want)
 
 
 @pytest.mark.parametrize("dtype,policy,expected", [

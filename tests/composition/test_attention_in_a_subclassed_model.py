@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import MultiHeadAttention
+from tests.closeness import assert_close
 from tests.composition.answers import answer
 from tests.layers.harness import reloaded
 
@@ -70,14 +71,14 @@ def test_what_is_not_there_does_not_count():
     np.testing.assert_array_equal(answer(model, sets), answer(model, other))
     _, scores = model(sets, return_attention_scores=True)
     scores = ops.convert_to_numpy(scores)  # [batch, heads, 1, count]
-    np.testing.assert_allclose(np.sum(scores, axis=-1), 1, atol=1e-6)
+    assert_close(np.sum(scores, axis=-1), 1)
     assert np.all(np.moveaxis(scores, -1, 1)[sets[..., 1] == 0] == 0)
 
 
 def test_the_order_does_not_count():
     model = SetRegressor()
     sets, _ = make_sets(8, seed=3)
-    np.testing.assert_allclose(answer(model, sets), answer(model, sets[:, ::-1].copy()), atol=1e-6)
+    assert_close(answer(model, sets), answer(model, sets[:, ::-1].copy()))
 
 
 def test_a_saved_model_is_exactly_the_same(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from keras_transformer.models import Transformer
 from keras_transformer.training import FusedAdam, LabelSmoothedCrossEntropy
+from tests.closeness import assert_close
 from tests.composition.answers import tiny_transformer
 
 RANDOM = np.random.default_rng(1)
@@ -36,7 +37,7 @@ def test_early_stopping_gives_back_the_best_weights():
     losses = fit(model, stopping, epochs=40, validation_data=(INPUTS, NOISE))["val_loss"]
     assert len(losses) == np.argmin(losses) + 1 + 2 < 40
     loss = model.evaluate(INPUTS, NOISE, batch_size=16, verbose=0)
-    np.testing.assert_allclose(loss, min(losses), rtol=1e-5)
+    assert_close(loss, min(losses))
 
 
 @pytest.mark.slow
@@ -65,7 +66,7 @@ def test_a_checkpoint_keeps_the_best_weights(tmp_path):
     best.optimizer.build(best.trainable_variables)
     best.load_weights(path)
     loss = best.evaluate(INPUTS, NOISE, batch_size=16, verbose=0)
-    np.testing.assert_allclose(loss, min(losses), rtol=1e-5)
+    assert_close(loss, min(losses))
 
 
 def test_tensorboard_shows_losses_and_weights_by_their_paths(tmp_path):
@@ -82,6 +83,6 @@ def test_tensorboard_shows_losses_and_weights_by_their_paths(tmp_path):
         else event.tensor_proto.float_val[0]
         for event in events.Tensors("epoch_loss")
     ]
-    np.testing.assert_allclose(logged, losses, rtol=1e-6)
+    assert_close(logged, losses)
     tags = events.Tags()["tensors"]
     assert any("block_0/attention/query_kernel" in tag for tag in tags)

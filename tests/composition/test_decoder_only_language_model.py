@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, compile_search
 from keras_transformer.layers import Decoder, DecoderBlock, TiedEmbedding
+from tests.closeness import assert_close
 from tests.composition.answers import answer
 from tests.layers.harness import reloaded
 
@@ -123,7 +124,7 @@ def test_a_step_gives_the_logits_of_the_whole_sequence(trained):
     whole = answer(trained, rows)
     for position in range(rows.shape[1]):
         logits, state = trained.step(ops.convert_to_tensor(rows[:, position]), None, state)
-        np.testing.assert_allclose(ops.convert_to_numpy(logits), whole[:, position], atol=2e-5)
+        assert_close(ops.convert_to_numpy(logits), whole[:, position])
 
 
 def test_a_saved_model_is_exactly_the_same(trained, tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import Encoder, EncoderBlock, TiedEmbedding
+from tests.closeness import assert_close
 from tests.composition.answers import answer
 from tests.layers.harness import reloaded
 
@@ -53,7 +54,7 @@ def test_it_learns_the_order_of_two_tokens():
 def test_padding_changes_nothing():
     model = make_classifier()
     alone, padded = np.array([[5, 7, 6]]), np.array([[5, 7, 6, 0, 0, 0]])
-    np.testing.assert_allclose(answer(model, alone), answer(model, padded), atol=1e-6)
+    assert_close(answer(model, alone), answer(model, padded))
 
 
 def test_a_saved_classifier_answers_exactly_the_same(tmp_path):

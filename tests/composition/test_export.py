@@ -14,6 +14,7 @@ from keras_transformer.layers import (
     TiedEmbedding,
 )
 from keras_transformer.training import LossModel
+from tests.closeness import assert_close
 from tests.composition.answers import answer, tiny_transformer
 from tests.composition.test_decoder_only_language_model import LanguageModel
 from tests.composition.test_encoder_only_classifier import make_classifier
@@ -109,7 +110,7 @@ def test_a_saved_model_answers_the_same(model_and_inputs, tmp_path):
     export(model, tmp_path / "export", format="tf_saved_model")
     exported = tf.saved_model.load(str(tmp_path / "export"))
     for some in (inputs, first_rows(inputs, 1, 4), first_rows(inputs, 2, 3)):
-        np.testing.assert_allclose(exported.serve(some), answer(model, some), atol=1e-5)
+        assert_close(exported.serve(some), answer(model, some))
 
 
 def run_onnx(path):
@@ -141,4 +142,4 @@ def test_another_runtime_answers_the_same(name, package, run, model_and_inputs, 
     function = run(path)
     for some in (inputs, first_rows(inputs, 2, 3)):
         [outputs] = function(keras.tree.flatten(some))
-        np.testing.assert_allclose(outputs, answer(model, some), atol=1e-5)
+        assert_close(outputs, answer(model, some))

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.layers import Decoder, DecoderBlock, Encoder, EncoderBlock, TiedEmbedding
+from tests.closeness import assert_close
 from tests.layers.harness import reloaded
 
 FACTOR = 0.01
@@ -39,21 +40,21 @@ def test_the_losses_are_those_of_all_matrices_once():
     # The embedding; four projections and two maps of the encoder; eight and two of the decoder.
     assert len(model.losses) == len(matrices) == 1 + 6 + 10
     expected = FACTOR * sum(np.sum(np.square(matrix)) for matrix in matrices)
-    np.testing.assert_allclose(sum(losses_of(model)), expected, rtol=1e-5)
+    assert_close(sum(losses_of(model)), expected)
 
 
 def test_they_are_part_of_the_loss_that_is_trained():
     model, plain = make_model(), make_model(regularizer=None)
     plain.set_weights(model.get_weights())
     loss, plain_loss = (m.evaluate([IDS, IDS], IDS, verbose=0) for m in (model, plain))
-    np.testing.assert_allclose(loss - plain_loss, sum(losses_of(model)), rtol=1e-4)
+    assert_close(loss - plain_loss, sum(losses_of(model)), scale=loss)
     before = model.get_weights()
     for m in (model, plain):
         m.train_on_batch([IDS, IDS], IDS)
     # One step of SGD(0.1) moves a matrix by the gradient of the regularizer more, 2 * FACTOR * w.
     for weight, other, old in zip(model.get_weights(), plain.get_weights(), before, strict=True):
         shrinkage = 0.1 * 2 * FACTOR * old if len(weight.shape) == 2 else 0.0
-        np.testing.assert_allclose(other - weight, shrinkage, atol=1e-6)
+        assert_close(other - weight, shrinkage, sum_length=64, scale=1.0)
 
 
 def test_a_saved_model_has_the_same_losses(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import Decoder, DecoderBlock, Encoder, EncoderBlock, TiedEmbedding
+from tests.closeness import assert_close
 from tests.composition.answers import answer
 from tests.layers.harness import reloaded
 
@@ -98,7 +99,7 @@ def test_a_decoder_reads_two_sources_at_once(tmp_path):
     model = keras.Model([words, frames, target], logits)
     expected = answer(model, [WORDS, FRAMES, TARGET])
     longer = np.pad(WORDS, ((0, 0), (0, 3))), np.pad(FRAMES, ((0, 0), (0, 2), (0, 0)))
-    np.testing.assert_allclose(answer(model, [*longer, TARGET]), expected, atol=1e-5)
+    assert_close(answer(model, [*longer, TARGET]), expected)
     other = np.where(WORDS == 9, 10, WORDS)
     assert np.abs(answer(model, [other, FRAMES, TARGET]) - expected)[0].max() > 1e-3
     assert np.abs(answer(model, [WORDS, 2 * FRAMES, TARGET]) - expected).max() > 1e-3

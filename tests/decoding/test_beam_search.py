@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.decoding import BeamSearch, GreedySearch, length_penalty
+from tests.closeness import assert_close
 from tests.decoding.toy_model import (
     EOS,
     ToyModel,
@@ -190,7 +191,7 @@ def test_a_float64_state_keeps_scores_in_float64():
         assert keras.backend.standardize_dtype(result.scores.dtype) == "float64"
         values = array(result.log_probabilities)[0, 0]
         length = int(array(result.lengths)[0, 0])
-        np.testing.assert_allclose(values, length * np.log(0.2), rtol=1e-13)
+        assert_close(values, length * np.log(0.2), "float64")
 
 
 @pytest.mark.parametrize("max_lengths, max_length, message", [
@@ -208,10 +209,10 @@ def test_values_of_the_length_penalty():
     """EOS is in the length."""
     lengths = np.array([[1, 7], [13, 50]], "int32")
     found = array(length_penalty(lengths, 0.6))
-    np.testing.assert_allclose(found, [[1.0, 2**0.6], [3**0.6, (55 / 6) ** 0.6]], rtol=1e-6)
+    assert_close(found, [[1.0, 2**0.6], [3**0.6, (55 / 6) ** 0.6]])
     assert found.dtype == np.float32
     found = array(length_penalty(lengths, 0.6, "length"))
-    np.testing.assert_allclose(found, lengths**0.6, rtol=1e-6)
+    assert_close(found, lengths**0.6)
     assert np.all(array(length_penalty(lengths, 0.0)) == 1.0)
     for alpha in (-0.1, float("inf"), None, True):
         with pytest.raises(ValueError, match="length_penalty"):

@@ -19,6 +19,7 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.inference.batch_inference import search_ids
 from keras_transformer.models import Ensemble, Transformer, TransformerConfig
+from tests.closeness import assert_close
 from tests.decoding.toy_model import EOS, ToyModel, array, assert_same
 
 SEARCHES = [
@@ -139,7 +140,7 @@ def test_samples_follow_the_seed_their_limits_and_their_constraints():
         for sample in range(3):
             answer = tokens[sentence, sample, : lengths[sentence, sample]].tolist()
             total = sum(log_probabilities(answer[:i])[token] for i, token in enumerate(answer))
-            np.testing.assert_allclose(float(result.scores[sentence, sample]), total, rtol=1e-4)
+            assert_close(float(result.scores[sentence, sample]), total, scale=1.0)
 
 
 @pytest.mark.slow
@@ -235,7 +236,7 @@ def test_a_model_that_keeps_sentences_answers_as_one_that_does_not(kind, search_
     lengths = array(expected.lengths)
     assert len(np.unique(lengths)) > 4 and lengths.max() > 33
     np.testing.assert_array_equal(*(array(one.tokens) for one in results))
-    np.testing.assert_allclose(array(found.scores), array(expected.scores), atol=1e-5)
+    assert_close(array(found.scores), array(expected.scores), scale=1.0)
 
 
 @leaves_the_batch

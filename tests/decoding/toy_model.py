@@ -7,6 +7,7 @@ is all that the state carries, so a search that reorders rows wrongly goes astra
 import numpy as np
 from keras import ops
 
+from tests.closeness import assert_close
 from tests.oracle.search import log_softmax
 
 NUM_PREFIXES = 997
@@ -20,7 +21,7 @@ def array(tensor):
 def assert_same(found, expected):
     """Two `SearchResult`s are equal up to rounding."""
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(array(one), array(other), rtol=1e-5, atol=1e-6)
+        assert_close(array(one), array(other), scale=1.0)
 
 
 class ToyModel:
@@ -84,8 +85,8 @@ def hypotheses(result, sentence):
     ]
 
 
-def assert_same_hypotheses(found, expected, tolerance=1e-5):
+def assert_same_hypotheses(found, expected):
     """Same tokens in the same order, and close scores and log-probabilities."""
     assert [one[0] for one in found] == [one[0] for one in expected]
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one[1:], other[1:], rtol=tolerance, atol=tolerance)
+        assert_close(one[1:], other[1:], scale=1.0)

@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from keras_transformer.quickstart import number_corpus
+from tests.closeness import assert_all_close
 
 ROOT = Path(__file__).parents[2]
 # Adam divides by the size of tiny gradients: 1e-3 keeps rounding from becoming a sign.
@@ -84,11 +84,9 @@ def history(output):
     ]
 
 
-def check_equal(found, expected, step, tolerance=1e-5):
+def check_equal(found, expected, step):
     for one, other in zip(weights(found, step), weights(expected, step), strict=True):
-        assert one.keys() == other.keys()
-        for name, value in one.items():
-            np.testing.assert_allclose(value, other[name], atol=tolerance, err_msg=name)
+        assert_all_close(one, other)
     for row, of_one in zip(history(found), history(expected), strict=True):
         assert row.keys() == of_one.keys()
         for name, value in row.items():

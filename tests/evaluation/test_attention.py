@@ -16,6 +16,7 @@ from keras_transformer.evaluation import AttentionWeights, attention_page, atten
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble
 from keras_transformer.parsing import Tree
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import randomize, transformer_parameters
 from tests.oracle import transformer as oracle
 from tests.tiny_parser import tiny_parser
@@ -56,9 +57,9 @@ def test_weights_equal_the_oracles(monkeypatch):
     source, labels = ids_of(pipeline, TEXT), ids_of(pipeline, ANSWER)
     target = [BOS_ID, *labels[:-1]]
     oracle.transformer(transformer_parameters(pipeline.model), 4, source, target)
-    np.testing.assert_allclose(found.encoder, computed[:2], atol=1e-4)
-    np.testing.assert_allclose(found.decoder, computed[2::2], atol=1e-4)
-    np.testing.assert_allclose(found.cross, computed[3::2], atol=1e-4)
+    assert_close(found.encoder, computed[:2])
+    assert_close(found.decoder, computed[2::2])
+    assert_close(found.cross, computed[3::2])
     assert found.source == tuple(pipeline.source_tokenizer.pieces(source))
     assert found.target == tuple(pipeline.target_tokenizer.pieces(labels))
 
@@ -74,7 +75,7 @@ def test_rows_of_every_variant_sum_to_one(variant):
     assert found.decoder.shape == (3, num_heads, target, target)
     assert found.cross.shape == (3, num_heads, target, source)
     for kind in KINDS:
-        np.testing.assert_allclose(getattr(found, kind).sum(axis=-1), 1.0, atol=1e-5)
+        assert_close(getattr(found, kind).sum(axis=-1), 1.0)
     assert not np.triu(found.decoder, k=1).any()  # No piece attends to a later one.
 
 
@@ -85,13 +86,13 @@ def test_the_first_layers_window_is_the_middle_of_all_weights():
         places = np.arange(weights.shape[-1])
         inside = np.where(np.abs(np.subtract.outer(places, places)) < 3, weights, 0.0)
         expected = inside / inside.sum(axis=-1, keepdims=True)
-        np.testing.assert_allclose(getattr(window, kind)[0], expected, atol=1e-4)
+        assert_close(getattr(window, kind)[0], expected)
 
 
 def test_flash_attention_changes_no_weight():
     plain, flash = weights_of(**WINDOW), weights_of(**FLASH_WINDOW)
     for kind in KINDS:
-        np.testing.assert_allclose(getattr(plain, kind), getattr(flash, kind), atol=1e-5)
+        assert_close(getattr(plain, kind), getattr(flash, kind))
 
 
 def test_without_a_target_it_is_the_answer_of_the_search():
@@ -117,7 +118,7 @@ def test_an_ensemble_has_the_heads_of_all_models():
     pipeline = Translator(Ensemble([tiny_model(1), tiny_model(2)]), tiny_tokenizer())
     found = attention_weights(pipeline, TEXT, ANSWER)
     alone = attention_weights(tiny_translator(2), TEXT, ANSWER)
-    np.testing.assert_allclose(found.cross[:, 4:], alone.cross, atol=1e-5)
+    assert_close(found.cross[:, 4:], alone.cross)
 
 
 def test_what_cannot_be_drawn_is_named():

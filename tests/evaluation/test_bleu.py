@@ -15,6 +15,7 @@ import pytest
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import Score, corpus_bleu, corpus_chrf, exact_match, paper_bleu
 from keras_transformer.evaluation.bleu import tokenize_for_paper
+from tests.closeness import assert_close
 
 HYPOTHESES = ["the cat sat on the mat today", "there is one dog in our garden now"]
 REFERENCES = ["the cat sat on a mat today", "there is a dog in our garden right now"]
@@ -54,18 +55,18 @@ def test_two_sentences_equal_the_computation_by_hand():
     expected, precisions = bleu_by_hand(HYPOTHESES, [REFERENCES])
     score = corpus_bleu(HYPOTHESES, REFERENCES)
     # Counted by eye: so many words, pairs, triples and fours are in the reference.
-    np.testing.assert_allclose(precisions, [13 / 15, 8 / 13, 4 / 11, 2 / 9])
-    np.testing.assert_allclose(score.details["precisions"], 100 * precisions)
-    np.testing.assert_allclose(score.score, expected)
+    assert_close(precisions, [13 / 15, 8 / 13, 4 / 11, 2 / 9], "float64")
+    assert_close(score.details["precisions"], 100 * precisions, "float64")
+    assert_close(score.score, expected, "float64")
     assert (score.details["hypothesis_length"], score.details["reference_length"]) == (15, 16)
-    np.testing.assert_allclose(score.details["brevity_penalty"], np.exp(1 - 16 / 15))
+    assert_close(score.details["brevity_penalty"], np.exp(1 - 16 / 15), "float64")
 
 
 def test_several_references_equal_the_computation_by_hand():
     streams = [REFERENCES, OTHER_REFERENCES]
     expected, _ = bleu_by_hand(HYPOTHESES, streams)
     score = corpus_bleu(HYPOTHESES, streams)
-    np.testing.assert_allclose(score.score, expected)
+    assert_close(score.score, expected, "float64")
     assert score.signature.startswith("nrefs:2|")
     assert score.score > corpus_bleu(HYPOTHESES, REFERENCES).score
 
@@ -217,8 +218,8 @@ def test_score_is_bleu_of_the_tokens_without_smoothing():
     precisions = np.array([9 / 10, 7 / 9, 4 / 8, 2 / 7])
     expected = 100 * np.exp(1 - 11 / 10) * np.exp(np.mean(np.log(precisions)))
     score = paper_bleu(hypothesis, reference)
-    np.testing.assert_allclose(score.details["precisions"], 100 * precisions)
-    np.testing.assert_allclose(score.score, expected)
+    assert_close(score.details["precisions"], 100 * precisions, "float64")
+    assert_close(score.score, expected, "float64")
 
 
 def test_no_common_four_words_give_zero():
@@ -240,8 +241,8 @@ def test_english_has_its_own_rules_and_no_compound_is_split():
     precisions = np.array([7 / 7, 5 / 6, 3 / 5, 2 / 4])
     expected = 100 * np.exp(1 - 8 / 7) * np.exp(np.mean(np.log(precisions)))
     score = paper_bleu(hypothesis, reference, language="en")
-    np.testing.assert_allclose(score.details["precisions"], 100 * precisions)
-    np.testing.assert_allclose(score.score, expected)
+    assert_close(score.details["precisions"], 100 * precisions, "float64")
+    assert_close(score.score, expected, "float64")
     assert score.name == "BLEU (tokenized)" and "|tok:moses-en|" in score.signature
     assert paper_bleu(hypothesis, reference).score != pytest.approx(expected)
     with pytest.raises(UserError, match=r"one of de, en\. Received: language='fr'"):

@@ -9,6 +9,7 @@ from keras_transformer.decoding import GreedySearch, MinimumLength, NoRepeatNgra
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_ctranslate2
 from keras_transformer.inference.translator import Translator
+from tests.closeness import assert_close
 from tests.export.models import SLOW_CONFIGS, TEXTS, random_translator
 from tests.tiny_translator import tiny_model, tiny_tokenizer, tiny_translator
 
@@ -64,7 +65,7 @@ class TestAnswers:
 
         found = log_probabilities(peer, sources, processor.encode(answers, out_type=str))
         expected = [score.log_probability for score in translator.score(TEXTS, answers)]
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+        assert_close(found, expected, scale=1.0)
 
     def test_two_vocabularies(self, tmp_path):
         target = tiny_tokenizer(300)
@@ -86,7 +87,7 @@ class TestAnswers:
         sources, targets = ([text.split() for text in texts] for texts in pairs)
         found = log_probabilities(load(directory), sources, targets)
         expected = [score.log_probability for score in translator.score(*pairs)]
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        assert_close(found, expected, scale=1.0)
 
     def test_beam_search_divides_by_the_length_with_eos(self, directory):
         _, sources = pieces_of(directory, TEXTS)
@@ -99,7 +100,7 @@ class TestAnswers:
         scores = log_probabilities(peer, [sources[i] for i in ended], best)
         lengths = np.array([len(pieces) + 1 for pieces in best])
         found = [results[i].scores[0] for i in ended]
-        np.testing.assert_allclose(found, scores / lengths**0.7, rtol=1e-4)
+        assert_close(found, scores / lengths**0.7, scale=1.0)
 
 
 class TestContent:

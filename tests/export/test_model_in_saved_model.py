@@ -11,6 +11,7 @@ from keras_transformer.inference.model_directory import IN_SAVED_MODEL
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble, weight_files
 from keras_transformer.models.weight_files import load_saved_model_weights
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
@@ -21,7 +22,7 @@ def check_same_attention(loaded, pipeline):
     found, expected = attention_weights(loaded, TEXT), attention_weights(pipeline, TEXT)
     assert (found.source, found.target) == (expected.source, expected.target)
     for kind in ("encoder", "decoder", "cross"):
-        np.testing.assert_allclose(getattr(found, kind), getattr(expected, kind), atol=1e-5)
+        assert_close(getattr(found, kind), getattr(expected, kind))
     for one, other in zip(loaded.model.weights, pipeline.model.weights, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(array(one), array(other))

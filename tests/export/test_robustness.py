@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.closeness import assert_close
 from tests.export.hostile import hostile_texts
 from tests.tiny_translator import sentence
 
@@ -85,7 +86,7 @@ def test_threads_get_the_answers_of_one(num_requests, loaded):
         for number, (translations, scores) in enumerate(found):
             expected_translations, expected_scores = alone[(thread + number) % 40]
             assert translations == expected_translations
-            np.testing.assert_allclose(scores, expected_scores, atol=1e-5)
+            assert_close(scores, expected_scores, scale=1.0)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer.serving.models import find_models
+from tests.closeness import assert_close
 from tests.serving.echo import serving
 
 PAGE = pathlib.Path(__file__).parents[2].joinpath("docs/serving.md").read_text("utf-8")
@@ -86,7 +87,7 @@ def test_rest_requests_and_answers(command, shown, ask, loaded):
             tensor = np.char.decode(tensor.numpy().astype(bytes), "utf-8")
             assert answer[name] == tensor.tolist()
         else:
-            np.testing.assert_allclose(answer[name], tensor, rtol=1e-5, atol=1e-6)
+            assert_close(answer[name], tensor)
 
 
 def test_the_status_on_the_page(ask):

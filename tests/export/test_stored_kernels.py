@@ -8,6 +8,7 @@ from keras_transformer.export import stored_kernels
 from keras_transformer.export.steps import copy_of
 from keras_transformer.export.stored_kernels import StoredKernels, multiply_few_rows
 from keras_transformer.models import weight_files
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 from tests.tiny_translator import tiny_model
 
@@ -66,11 +67,10 @@ def test_logits_are_those_of_the_model(amx, num_parts, dtype, settings, monkeypa
         with kernels.read_once():
             return logits(changed)
 
-    tolerance = 1e-5 if dtype == "float32" else 0.05
     expected, _ = logits(model)
     assert np.std(array(expected)) > 0.3
     for found in stored_logits():
-        np.testing.assert_allclose(array(found), array(expected), atol=tolerance)
+        assert_close(array(found), array(expected), dtype)
 
 
 def test_inputs_of_several_maps_are_multiplied_once(has_amx, monkeypatch):

@@ -22,6 +22,7 @@ from keras_transformer.inference.batch_inference import cut_batches
 from keras_transformer.inference.results import align_words
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import TrainingRecipe
+from tests.closeness import assert_close
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
 TEXTS = [sentence(number_of_words, number_of_words) for number_of_words in (5, 2, 9, 3, 7, 4)]
@@ -197,7 +198,7 @@ class TestHypotheses:
             assert answers[0].text == text
             for answer in answers:
                 penalty = ((5 + answer.num_tokens) / 6) ** 0.6
-                assert answer.score == pytest.approx(answer.log_probability / penalty, rel=1e-5)
+                assert_close(answer.score, answer.log_probability / penalty, scale=1.0)
                 assert len(answer.tokens) == answer.num_tokens
 
     def test_padding_changes_no_score(self, translator):
@@ -207,7 +208,7 @@ class TestHypotheses:
             beside_long = translator.hypotheses([sentence(40), text], search)[1]
             for answer, same in zip(alone, beside_long, strict=True):
                 assert answer.tokens == same.tokens
-                assert answer.score == pytest.approx(same.score, rel=2e-6)
+                assert_close(answer.score, same.score, scale=1.0)
 
     def test_samples_follow_the_seed(self, translator):
         def samples(seed, texts=TEXTS[:2]):
@@ -232,8 +233,8 @@ class TestScore:
             logits = keras.ops.convert_to_numpy(logits)[0].astype("float64")
             logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
             each = [logits[i, token] for i, token in enumerate([*ids, EOS_ID])]
-            assert score.token_log_probabilities == pytest.approx(each, abs=1e-4)
-            assert score.log_probability == pytest.approx(sum(each), abs=1e-4)
+            assert_close(score.token_log_probabilities, each, scale=1.0)
+            assert_close(score.log_probability, sum(each), scale=1.0)
             assert (score.tokens, score.num_tokens) == ((*ids, EOS_ID), len(ids) + 1)
 
     def test_agrees_with_the_search(self, translator):
@@ -244,7 +245,7 @@ class TestScore:
                 # Another split of the same text is another sequence.
                 if (*ids, EOS_ID) == answer.tokens:
                     score = translator.score([text], [answer.text])[0]
-                    assert score.log_probability == pytest.approx(answer.log_probability, abs=1e-4)
+                    assert_close(score.log_probability, answer.log_probability, scale=1.0)
                     assert score.num_tokens == answer.num_tokens
                     compared += 1
         assert compared >= 5
@@ -252,7 +253,7 @@ class TestScore:
     def test_order_and_batches_do_not_matter(self, translator):
         scores = [translator.score(TEXTS, TEXTS[::-1], batch_size=size) for size in (1, 6)]
         alone, together = ([score.log_probability for score in batch] for batch in scores)
-        assert alone == pytest.approx(together, abs=1e-4)
+        assert_close(alone, together, scale=1.0)
         with pytest.raises(ValueError, match="2 sources and 1 targets"):
             translator.score(["a", "b"], ["c"])
         assert translator.score([], []) == []
@@ -288,7 +289,7 @@ class TestPrefixes:
             if answer.tokens[: len(ids)] == ids:  # the model spelt it as the tokenizer does
                 again = translator.hypotheses([text], prefixes=[prefix])[0][0]
                 assert again.tokens == answer.tokens
-                assert again.log_probability == pytest.approx(answer.log_probability, abs=1e-4)
+                assert_close(again.log_probability, answer.log_probability, scale=1.0)
 
     def test_prefixes_that_do_not_fit_are_refused(self, translator):
         with pytest.raises(ValueError, match="1 prefixes and 2 texts"):
@@ -322,7 +323,7 @@ class TestAlign:
                     totals.append(part.sum() / len(pieces))
                     column += len(others)
                 row += len(pieces)
-                np.testing.assert_allclose(alignment.attention[place], totals, atol=1e-5)
+                assert_close(alignment.attention[place], totals)
                 expected.append((totals.index(max(totals)), place))
             assert alignment.pairs == same.pairs == tuple(sorted(expected))
 

@@ -16,15 +16,11 @@ import warnings
 import keras
 import numpy as np
 
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 from tests.precision.gradients import has_float64
 
-TOLERANCES = {
-    **({"float64": 1e-12} if has_float64() else {}),
-    "float32": 1e-5,
-    "mixed_bfloat16": 0.1,
-    "mixed_float16": 1e-2,
-}
+POLICIES = [*(["float64"] * has_float64()), "float32", "mixed_bfloat16", "mixed_float16"]
 # Keras's own, with NumPy 2.
 _WARNINGS_OF_KERAS = "__array__ implementation doesn't accept a copy keyword"
 # Keras turns them into objects, and refuses what it does not know.
@@ -146,7 +142,7 @@ def _check_precision(make, inputs, expected, expected_shape, float_output):
         name: value.astype("float64") if value.dtype.kind == "f" else value
         for name, value in inputs.items()
     }
-    for policy, tolerance in TOLERANCES.items():
+    for policy in POLICIES:
         layer = make(dtype=policy)
         outputs = call(layer, inputs)
         assert tuple(outputs.shape) == tuple(expected_shape), f"shape: {outputs.shape}"
@@ -161,8 +157,7 @@ def _check_precision(make, inputs, expected, expected_shape, float_output):
         randomize(layer)
         actual, wanted = array(call(layer, inputs)), expected(layer, wide)
         assert np.isfinite(actual).all(), f"finite: not under {policy}"
-        error = np.abs(actual - wanted).max() / max(1.0, np.abs(wanted).max())
-        assert error <= tolerance, f"precision: an error of {error:.1e} under {policy}"
+        assert_close(actual, wanted, policy, scale=1.0, err_msg=f"precision: under {policy}")
 
 
 def _check_build(layer, inputs, num_weights, num_seed_generators):
@@ -234,8 +229,7 @@ def _check_symbolic(layer, inputs, expected_shape):
     known = call(layer, static).shape
     assert tuple(known) == tuple(expected_shape), f"shape: {known} is declared, all lengths known"
     model = keras.Model(symbolic, declared)
-    error = np.abs(array(model(inputs)) - array(eager)).max()
-    assert error <= 1e-6, f"functional: an error of {error:.1e}"
+    assert_close(array(model(inputs)), array(eager), err_msg="functional")
     return model
 
 
@@ -289,8 +283,7 @@ def _check_export(model, inputs):
         for some in (inputs, _smaller(inputs)):
             outputs, expected = array(exported.serve(some)), array(model(some))
             assert outputs.shape == expected.shape, f"export: {outputs.shape}"
-            error = np.abs(outputs - expected).max()
-            assert error <= 2e-6, f"export: an error of {error:.1e}"
+            assert_close(outputs, expected, err_msg="export")
 
 
 def _smaller(inputs):
@@ -322,7 +315,7 @@ def _check_training(model, layer, inputs, expected_shape, without_gradient):
     loss = float(model.train_on_batch(inputs, targets))
     assert np.isfinite(loss), "finite: the loss is not"
     if len(layer.variables) == len(layer.weights):  # Nothing is dropped.
-        assert abs(loss / eager_loss - 1) < 1e-4, f"compiled: loss {loss}, eager {eager_loss}"
+        assert_close(loss, eager_loss, err_msg="compiled")
     for weight, old, new in zip(layer.weights, before, layer.get_weights(), strict=True):
         assert np.isfinite(new).all(), f"finite: {weight.path} is not after a step"
         stays = weight.path.endswith(tuple(without_gradient)) or not weight.trainable

@@ -10,11 +10,12 @@ from keras_transformer.layers import (
     RelativePosition,
     ScaledDotProductAttention,
 )
+from tests.closeness import assert_close
 from tests.layers import oracle_outputs
 from tests.layers.decoding import decode
 from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array, randomize
-from tests.layers.widest_float import WIDEST, within
+from tests.layers.widest_float import WIDEST
 
 RNG = np.random.default_rng(5)
 
@@ -34,7 +35,7 @@ def test_equals_equation_1(mask_shape):
         x["attention_mask"] = np.broadcast_to(x["attention_mask"], (2, 5, 7))
     expected = oracle_outputs.scaled_dot_product_attention(layer, x)
     for result, wanted in zip(results, expected, strict=True):
-        np.testing.assert_allclose(array(result), wanted, atol=within(1e-13))
+        assert_close(array(result), wanted, dtype=WIDEST)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -78,7 +79,7 @@ def test_the_scale_of_dot_products(scale):
     outputs = ScaledDotProductAttention(scale=scale)(query, key, value)
     # The default is 1 / sqrt(4).
     expected = ScaledDotProductAttention()(2 * scale * query, key, value)
-    np.testing.assert_allclose(array(outputs), array(expected), atol=1e-5)
+    assert_close(array(outputs), array(expected))
 
 
 @pytest.mark.parametrize("make", [AdditiveAttention, lambda: ScaledDotProductAttention(scale=1.0)])
@@ -97,7 +98,7 @@ def test_a_model_with_another_attention_is_saved_and_decodes(make, tmp_path):
     np.testing.assert_array_equal(array(clone(states)), expected)
     call = lambda new, cache, _: layer(new, new, use_causal_mask=True, cache=cache)  # noqa: E731
     outputs, _ = decode(call, states, layer.make_cache(batch_size=2), range(1, 7))
-    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    assert_close(outputs, expected)
 
 
 @pytest.mark.parametrize("options, message", [

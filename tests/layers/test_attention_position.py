@@ -11,6 +11,7 @@ from keras_transformer.layers import (
 )
 from keras_transformer.models import Transformer, TransformerConfig
 from keras_transformer.settings.transformer_config import count_parameters
+from tests.closeness import assert_close
 from tests.layers.decoding import decode
 from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array, randomize
@@ -42,7 +43,7 @@ def test_rotary_positions_turn_pairs_as_complex_numbers():
     outputs = scores / scores.sum(axis=-1, keepdims=True) @ heads["value"]
     expected = outputs.transpose(0, 2, 1, 3).reshape(2, 9, 12) @ array(layer.output_dense.kernel)
     found = layer(INPUTS, INPUTS, use_causal_mask=True)
-    np.testing.assert_allclose(array(found), expected, atol=1e-5)
+    assert_close(array(found), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,7 +55,7 @@ def test_decoding_in_steps_equals_the_whole(kind, max_length, window, step):
     cache = layer.make_cache(batch_size=2, max_length=max_length)
     call = lambda new, cache, _: layer(new, new, use_causal_mask=True, cache=cache)  # noqa: E731
     outputs, _ = decode(call, INPUTS, cache, range(step, 10, step))
-    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    assert_close(outputs, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -63,7 +64,7 @@ def test_a_window_has_the_same_positions(kind):
     dense.set_weights(layer.get_weights())
     distance = np.abs(np.arange(9) - np.arange(9)[:, None])
     expected = dense(INPUTS, INPUTS, attention_mask=(distance < 3)[None])
-    np.testing.assert_allclose(array(layer(INPUTS, INPUTS)), array(expected), atol=1e-5)
+    assert_close(array(layer(INPUTS, INPUTS)), array(expected))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,4 +104,4 @@ def test_a_shift_of_sinusoids_is_a_linear_map():
             turn = [[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]
             matrix[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = turn
         shifted = encoding[:-shift] @ matrix.T
-        np.testing.assert_allclose(shifted, encoding[shift:], atol=1e-5)
+        assert_close(shifted, encoding[shift:])

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from keras_transformer.layers import Decoder, DecoderBlock, Dropout, EncoderBlock
+from tests.closeness import assert_close
 from tests.layers.decoding import decode
 from tests.layers.oracle_parameters import array, randomize
-from tests.layers.widest_float import FLOAT64, WIDEST, within
+from tests.layers.widest_float import FLOAT64, WIDEST
 
 RNG = np.random.default_rng(11)
 INPUTS = RNG.normal(size=(2, 5, 8))
@@ -28,7 +29,8 @@ def test_a_post_norm_block_ends_in_a_norm_and_a_pre_norm_block_does_not():
     for norm in ("post", "pre"):
         outputs = array(EncoderBlock(**SIZES, norm=norm, dropout=0.0)(INPUTS.astype("float32")))
         means[norm] = np.abs(outputs.mean(-1)).max()
-    assert means["post"] < 1e-6 < 1e-2 < means["pre"]
+    assert_close(means["post"], 0.0, scale=1.0)
+    assert means["pre"] > 1e-2
 
 
 def test_layer_norms_use_the_papers_epsilon():
@@ -51,7 +53,7 @@ def test_cached_decoder_block_equals_uncached(max_length, stops, width, norm):
         block.make_cache(SOURCE, batch_size=2 * width, max_length=max_length),
         stops,
     )
-    np.testing.assert_allclose(outputs, array(want), atol=within(1e-12))
+    assert_close(outputs, array(want), dtype=WIDEST)
 
 
 @pytest.mark.parametrize("policy", [FLOAT64, "float32", "mixed_bfloat16", "mixed_float16"])
@@ -113,7 +115,7 @@ def test_regularizers_reach_every_matrix():
     block(INPUTS.astype("float32"), SOURCE.astype("float32"))
     want = [np.sum(array(weight) ** 2) for weight in block.weights if len(weight.shape) == 2]
     found = list(map(array, block.losses))
-    np.testing.assert_allclose(sorted(found), sorted(want), rtol=1e-5)
+    assert_close(sorted(found), sorted(want))
 
 
 @pytest.mark.parametrize("block_class", [EncoderBlock, DecoderBlock])

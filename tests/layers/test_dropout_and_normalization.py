@@ -6,8 +6,9 @@ import pytest
 
 from keras_transformer.layers import Dropout, LayerNormalization, kernels
 from keras_transformer.layers.tensors import at_least_float32
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array
-from tests.layers.widest_float import FLOAT64, within
+from tests.layers.widest_float import FLOAT64, WIDEST
 from tests.precision.gradients import value_and_gradients
 
 
@@ -30,8 +31,8 @@ def test_expectation_is_exact():
 def test_extreme_rates(rate):
     outputs = array(Dropout(rate, seed=1)(np.ones((10, 10), "float32"), training=True))
     assert np.isfinite(outputs).all()
-    # Within the rounding of the scale, 1 / (1 - 1e-7).
-    assert (abs(outputs - 1) < 1e-6).all() if rate < 0.5 else (outputs == 0).all()
+    # The rounding is that of the scale, 1 / (1 - 1e-7).
+    assert_close(outputs, 1.0 if rate < 0.5 else 0.0, sum_length=1)
 
 
 def test_does_nothing_outside_training():
@@ -105,10 +106,9 @@ def weighted_outputs(layer, inputs, upstream, **kwargs):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("shape", [(7, 12), (3, 5, 12), (2, 3, 4, 12), (0, 5, 12), (2, 5, 3)])
 @pytest.mark.parametrize(
-    ("dtype", "tolerance"),
-    [("float64", within(1e-12)), ("float32", 3e-6), ("mixed_bfloat16", 2e-2)],
+    "dtype, rounding", [("float64", WIDEST), ("float32", "float32"), ("mixed_bfloat16", "bfloat16")]
 )
-def test_gradients_are_those_of_keras(dtype, tolerance, shape, training):
+def test_gradients_are_those_of_keras(dtype, rounding, shape, training):
     ours = LayerNormalization(dtype=dtype)
     keras_layer = keras.layers.LayerNormalization(epsilon=1e-6, dtype=dtype)
     width = shape[-1]
@@ -120,8 +120,7 @@ def test_gradients_are_those_of_keras(dtype, tolerance, shape, training):
     found = weighted_outputs(ours, inputs, upstream, training=training)
     expected = weighted_outputs(keras_layer, inputs, upstream)
     for ours_part, keras_part in zip(found, expected, strict=True):
-        scale = max(1.0, np.abs(keras_part).max(initial=0))
-        np.testing.assert_allclose(ours_part, keras_part, atol=tolerance * scale, rtol=0)
+        assert_close(ours_part, keras_part, rounding, scale=1.0)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +132,7 @@ def test_whatever_keras_can_do(options):
         pytest.skip("Keras on torch normalizes over last axes only")
     inputs = RNG.normal(size=(2, 3, 4)).astype("float32")
     expected = keras.layers.LayerNormalization(epsilon=1e-6, **options)(inputs)
-    np.testing.assert_allclose(
-        array(LayerNormalization(**options)(inputs)), array(expected), atol=1e-5
-    )
+    assert_close(array(LayerNormalization(**options)(inputs)), array(expected))
 
 
 def test_small_differences_of_large_inputs_survive():

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from keras_transformer.layers import FeedForward
+from tests.closeness import assert_close
 from tests.layers import oracle_outputs
 from tests.layers.oracle_parameters import array, randomize
-from tests.layers.widest_float import WIDEST, within
+from tests.layers.widest_float import WIDEST
 
 INPUTS = np.random.default_rng(2).normal(size=(2, 3, 8)).astype("float32")
 
@@ -20,7 +21,7 @@ def test_equals_equation_2_on_any_leading_axes(inputs, use_bias, activation):
     layer(inputs)
     randomize(layer)
     want = oracle_outputs.feed_forward(layer, {"inputs": inputs})
-    np.testing.assert_allclose(array(layer(inputs)), want, atol=within(1e-12))
+    assert_close(array(layer(inputs)), want, dtype=WIDEST)
 
 
 def test_equals_two_convolutions_of_kernel_size_1():
@@ -34,7 +35,7 @@ def test_equals_two_convolutions_of_kernel_size_1():
     inner.set_weights([array(layer.inner_dense.kernel)[None], array(layer.inner_dense.bias)])
     outer.set_weights([array(layer.outer_dense.kernel)[None], array(layer.outer_dense.bias)])
     want = array(outer(inner(INPUTS)))
-    np.testing.assert_allclose(array(layer(INPUTS)), want, rtol=0, atol=1e-5)
+    assert_close(array(layer(INPUTS)), want)
 
 
 def test_dropout_falls_behind_the_activation():

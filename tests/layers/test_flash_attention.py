@@ -16,6 +16,7 @@ from keras_transformer.layers import (
 )
 from keras_transformer.layers.attention_function import choose_kernel
 from keras_transformer.layers.flash_attention import attend_by_blocks, attend_by_kernel
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 from tests.oracle import transformer as oracle
 
@@ -105,7 +106,7 @@ def test_it_is_the_attention_of_the_oracle(attend, size, queries, keys, is_causa
     visible = np.broadcast_to(visible if mask is None else visible & mask, (2, queries, keys))
     found = outputs_and_gradients(function, inputs, upstream)
     for one, other in zip(found, expected(*inputs, visible, upstream), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+        assert_close(one, other)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
@@ -117,8 +118,7 @@ def test_a_layer_has_the_same_outputs_with_it(dtype):
         randomize(layer)
     options = {"attention_mask": MASKS["padding"](9, 9), "use_causal_mask": True}
     found, other = (ops.cast(layer(inputs, inputs, **options), "float32") for layer in layers)
-    tolerance = 1e-5 if dtype == "float32" else 0.05
-    np.testing.assert_allclose(array(found), array(other), atol=tolerance)
+    assert_close(array(found), array(other), dtype)
 
 
 @pytest.mark.parametrize("setting, queries, keys, kernel", [
@@ -191,8 +191,8 @@ def test_a_call_that_asks_for_the_weights_computes_them():
     layer = MultiHeadAttention(2, 4, flash_attention=True)
     outputs, weights = layer(states, states, return_attention_scores=True)
     assert tuple(weights.shape) == (2, 2, 5, 5)
-    np.testing.assert_allclose(array(outputs), array(layer(states, states)), atol=1e-5)
-    np.testing.assert_allclose(array(weights).sum(axis=-1), 1.0, atol=1e-5)
+    assert_close(array(outputs), array(layer(states, states)))
+    assert_close(array(weights).sum(axis=-1), 1.0)
 
 
 def test_what_it_cannot_do_is_named():

@@ -6,9 +6,10 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import EncoderBlock, MultiHeadAttention, ScaledDotProductAttention
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import randomize
 from tests.precision.gradients import array, value_and_gradients
-from tests.precision.measurements import compute_dtype, epsilon, policies
+from tests.precision.measurements import compute_dtype, policies
 
 RNG = np.random.default_rng(23)
 # The first sentence has one dead row, the second none that is alive.
@@ -32,8 +33,7 @@ def test_attention(policy):
 
     result, scores = (array(one) for one in outputs(return_attention_scores=True))
     # A fused kernel rounds elsewhere.
-    tolerance = 4 * epsilon(compute_dtype(policy))
-    np.testing.assert_allclose(result, array(outputs()), rtol=tolerance, atol=tolerance)
+    assert_close(result, array(outputs()), policy, sum_length=4)
     for one in (result, scores):
         assert not one[0, :, 2].any() and not one[1].any()
         assert one[0, :, 0].any()

@@ -7,10 +7,11 @@ from keras import ops
 
 from keras_transformer.layers import MultiHeadAttention
 from keras_transformer.layers.caches import FixedCache
+from tests.closeness import assert_close
 from tests.layers import oracle_outputs
 from tests.layers.decoding import decode
 from tests.layers.oracle_parameters import array, randomize
-from tests.layers.widest_float import FLOAT64, WIDEST, within
+from tests.layers.widest_float import FLOAT64, WIDEST
 from tests.oracle import transformer as oracle
 
 RNG = np.random.default_rng(7)
@@ -32,10 +33,10 @@ def test_equals_the_oracle(num_heads, key_dim, value_dim, use_bias):
     outputs, scores = layer(query, value, key, attention_mask=mask, return_attention_scores=True)
     x = {"query": query, "value": value, "key": key, "attention_mask": mask}
     want = oracle_outputs.multi_head_attention(layer, x)
-    np.testing.assert_allclose(array(outputs), want[0], atol=within(1e-12))
-    np.testing.assert_allclose(array(scores), want[1], atol=within(1e-13))
+    assert_close(array(outputs), want[0], dtype=WIDEST)
+    assert_close(array(scores), want[1], dtype=WIDEST)
     again = layer(query, value, key, attention_mask=mask)
-    np.testing.assert_allclose(array(again), array(outputs), atol=within(1e-12))
+    assert_close(array(again), array(outputs), dtype=WIDEST)
 
 
 def test_causal_mask_equals_the_oracle_and_combines_with_others():
@@ -45,7 +46,7 @@ def test_causal_mask_equals_the_oracle_and_combines_with_others():
     outputs = layer(query, query, attention_mask=mask, use_causal_mask=True)
     x = {"query": query, "value": query, "attention_mask": mask & oracle.causal_mask(6)}
     want, _ = oracle_outputs.multi_head_attention(layer, x)
-    np.testing.assert_allclose(array(outputs), want, atol=within(1e-12))
+    assert_close(array(outputs), want, dtype=WIDEST)
 
 
 @pytest.mark.parametrize("policy", [FLOAT64, "float32", "mixed_bfloat16", "mixed_float16"])
@@ -71,14 +72,14 @@ def test_causality_whatever_else_is_asked_for(policy, dropout, with_scores):
     assert np.abs(outputs[0][:, 4:] - outputs[1][:, 4:]).max() > 0.1
 
 
-@pytest.mark.parametrize("policy, atol, stops, masked", [
-    (WIDEST, within(1e-13), range(1, 9), False),
-    (WIDEST, within(1e-13), [3, 4, 8], True),
-    (WIDEST, within(1e-13), [8], False),
-    ("mixed_float16", 5e-3, [3, 4, 8], True),
+@pytest.mark.parametrize("policy, stops, masked", [
+    (WIDEST, range(1, 9), False),
+    (WIDEST, [3, 4, 8], True),
+    (WIDEST, [8], False),
+    ("mixed_float16", [3, 4, 8], True),
 ])  # fmt: skip
 @pytest.mark.parametrize("max_length", [None, 8, 11])
-def test_cached_equals_uncached(policy, atol, max_length, stops, masked):
+def test_cached_equals_uncached(policy, max_length, stops, masked):
     layer = MultiHeadAttention(3, 4, 5, use_bias=True, dtype=policy)
     inputs = states(8)
     layer(inputs, inputs)
@@ -95,7 +96,7 @@ def test_cached_equals_uncached(policy, atol, max_length, stops, masked):
 
     cache = layer.make_cache(batch_size=2, max_length=max_length)
     outputs, cache = decode(call, inputs, cache, stops)
-    np.testing.assert_allclose(outputs, array(full), atol=atol)
+    assert_close(outputs, array(full), policy)
     assert isinstance(cache, FixedCache) == (max_length is not None)
     parts = zip(cache.keys, cache.values, strict=True) if max_length is None else [cache[:2]]
     shapes = [(tuple(keys.shape), tuple(values.shape)) for keys, values in parts]
@@ -114,7 +115,7 @@ def test_rows_of_one_sentence_share_its_keys(width, query_length):
     want = layer(query, repeated, attention_mask=np.repeat(mask, width, axis=0)[:, None])
     cache = layer.make_cache(source)
     outputs, again = layer(query, None, cache=cache, attention_mask=mask[:, None])
-    np.testing.assert_allclose(array(outputs), array(want), atol=within(1e-13))
+    assert_close(array(outputs), array(want), dtype=WIDEST)
     assert all(one is other for one, other in zip(again, cache, strict=True))
 
 
@@ -123,7 +124,7 @@ def test_a_cache_of_values_with_keys_of_their_own():
     query, value, key = states(2), states(7), states(7, 5)
     want = layer(query, value, key)
     outputs, _ = layer(query, None, cache=layer.make_cache(value, key))
-    np.testing.assert_allclose(array(outputs), array(want), atol=within(1e-13))
+    assert_close(array(outputs), array(want), dtype=WIDEST)
 
 
 def test_symbolic_cross_attention_declares_its_scores_by_the_keys():

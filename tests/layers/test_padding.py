@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.layers import Decoder, DecoderBlock, Encoder, EncoderBlock, TiedEmbedding
+from tests.closeness import assert_close
 from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array
 
@@ -92,13 +93,13 @@ def test_padding_changes_nothing(tmp_path, make, norm, implicit):
     model = make(norm, implicit)
     want = array(model({"source": SOURCE, "target": TARGET}))
     longer = {"source": padded(SOURCE, 4), "target": padded(TARGET, 3)}
-    np.testing.assert_allclose(array(model(longer))[:, :4], want, atol=1e-5)
+    assert_close(array(model(longer))[:, :4], want)
     if norm == "pre":  # Once is enough for what the norm has no part in.
         again = reloaded(model, tmp_path)
-        np.testing.assert_allclose(array(again(longer))[:, :4], want, atol=1e-5)
+        assert_close(array(again(longer))[:, :4], want)
     elif implicit and make is bare_blocks:
         predicted = model.predict(longer, verbose=0)
-        np.testing.assert_allclose(predicted[:, :4], want, atol=1e-5)
+        assert_close(predicted[:, :4], want)
 
 
 def test_the_test_would_see_a_lost_mask():
@@ -115,4 +116,4 @@ def test_explicit_and_implicit_masks_are_combined():
     hide_third = np.arange(7) != 2
     outputs = encoder(embedding(longer), padding_mask=np.tile(hide_third, (2, 1)))
     want = encoder(embedding(SOURCE[:, :2]))
-    np.testing.assert_allclose(array(outputs)[:, :2], array(want), atol=1e-5)
+    assert_close(array(outputs)[:, :2], array(want))

@@ -6,8 +6,9 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import LearnedPositionEmbedding, SinusoidalPositionEncoding
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array
-from tests.layers.widest_float import WIDEST, within
+from tests.layers.widest_float import WIDEST
 from tests.oracle import transformer as oracle
 from tests.precision.components import sinusoid_bound
 from tests.precision.measurements import LAST_POSITION, policies
@@ -20,21 +21,20 @@ def encoding(length, d_model, dtype="float32", **kwargs):
 
 def test_values_computed_by_hand():
     """d_model 4: wavelengths 1 and 100, sine and cosine interleaved, from position 0."""
-    np.testing.assert_allclose(
+    assert_close(
         encoding(3, 4),
         [
             [0.0, 1.0, 0.0, 1.0],
             [0.841470985, 0.540302306, 0.009999833, 0.999950000],
             [0.909297427, -0.416146837, 0.019998667, 0.999800007],
         ],
-        atol=1e-7,
     )
 
 
 def test_last_pair_at_512_has_the_papers_wavelength():
     """Pair 255: 10,000^(510/512) = 9646.616; tensor2tensor's spacing would have 10,000."""
     values = encoding(101, 512)[100]
-    np.testing.assert_allclose(values[510], np.sin(100 / 9646.6162), atol=1e-7)
+    assert_close(values[510], np.sin(100 / 9646.6162), sum_length=16, scale=1.0)
 
 
 @pytest.mark.parametrize("policy", policies())
@@ -49,7 +49,7 @@ def test_float32_keeps_its_digits_up_to_position_65536():
     """The plain product of position and frequency would be off by 3e-3."""
     positions = range(65_473, 65_537)
     values = encoding(64, 128, positions=np.array(positions, "int32"))
-    np.testing.assert_allclose(values, oracle.sinusoid(positions, 128), atol=2e-6)
+    assert_close(values, oracle.sinusoid(positions, 128), sum_length=16)
 
 
 def test_positions_may_differ_from_row_to_row():
@@ -57,7 +57,7 @@ def test_positions_may_differ_from_row_to_row():
     positions = np.array([[0, 1, 2], [7, 3, 0]], "int32")
     inputs = np.ones((2, 3, 6))
     want = [1 + oracle.sinusoid(row, 6) for row in positions]
-    np.testing.assert_allclose(array(layer(inputs, positions=positions)), want, atol=within(1e-12))
+    assert_close(array(layer(inputs, positions=positions)), want, dtype=WIDEST)
 
 
 @pytest.mark.parametrize("layer", [SinusoidalPositionEncoding(), LearnedPositionEmbedding(3)])
@@ -78,10 +78,10 @@ def test_adds_the_row_of_each_position():
     layer = LearnedPositionEmbedding(10, dtype=WIDEST)
     outputs = array(layer(INPUTS))
     table = array(layer.embeddings)
-    np.testing.assert_allclose(outputs, INPUTS + table[:4], atol=within(1e-12))
+    assert_close(outputs, INPUTS + table[:4], dtype=WIDEST)
     for positions in (np.array([9, 0, 3, 3]), np.array([[0, 1, 2, 3], [6, 7, 8, 9]])):
         outputs = array(layer(INPUTS, positions=positions.astype("int32")))
-        np.testing.assert_allclose(outputs, INPUTS + table[positions], atol=within(1e-12))
+        assert_close(outputs, INPUTS + table[positions], dtype=WIDEST)
 
 
 def test_initial_std_is_that_of_the_token_embedding():

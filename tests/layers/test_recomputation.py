@@ -6,6 +6,7 @@ import pytest
 
 from keras_transformer.layers import Encoder, EncoderBlock
 from keras_transformer.models import Transformer, TransformerConfig
+from tests.closeness import assert_all_close, assert_close
 from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array
 
@@ -29,19 +30,16 @@ def trained(remat, dtype="float32", **options):
 
 
 @pytest.mark.parametrize(
-    "dtype, tolerance",
-    [("float32", 1e-5), pytest.param("mixed_bfloat16", 0.05, marks=pytest.mark.slow)],
+    "dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
 )
-def test_the_training_is_the_same(dtype, tolerance):
-    for one, other in zip(trained(True, dtype), trained(False, dtype), strict=True):
-        np.testing.assert_allclose(one, other, atol=tolerance)
+def test_the_training_is_the_same(dtype):
+    assert_all_close(trained(True, dtype), trained(False, dtype), dtype)
 
 
 @pytest.mark.slow
 @pytest.mark.tensorflow_only("the eager mode of TensorFlow")
 def test_the_eager_training_is_the_same():
-    for one, other in zip(trained(True, run_eagerly=True), trained(False), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert_all_close(trained(True, run_eagerly=True), trained(False))
 
 
 def test_scores_and_saving(tmp_path):
@@ -50,7 +48,7 @@ def test_scores_and_saving(tmp_path):
     model = keras.Model(inputs, encoder(inputs))
     states = RNG.normal(size=(2, 5, 8)).astype("float32")
     outputs, [scores] = encoder(states, return_attention_scores=True)
-    np.testing.assert_allclose(array(model(states)), array(outputs), atol=1e-5)
+    assert_close(array(model(states)), array(outputs))
     assert tuple(scores.shape) == (2, 2, 5, 5)
     loaded = reloaded(model, tmp_path)
     assert loaded.layers[1].remat

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_transformer.layers import AdditiveAttention, Encoder, EncoderBlock, MultiHeadAttention
 from keras_transformer.layers.caches import GrowingCache
+from tests.closeness import assert_close
 from tests.layers.decoding import decode
 from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array, randomize
@@ -54,12 +55,12 @@ def test_it_is_dense_attention_under_a_band(length, window, is_causal):
         outputs, weights = layer(inputs, inputs, attention_mask=mask, **options)
         whole = band(length, window) if mask is None else band(length, window) & mask
         expected, scores = map(array, dense(inputs, inputs, attention_mask=whole, **options))
-        np.testing.assert_allclose(array(outputs), expected, atol=1e-5)
+        assert_close(array(outputs), expected)
         # Column r of the band is key i - (window - 1) + r.
         width = window if is_causal else 2 * window - 1
         padded = np.pad(scores, ((0, 0), (0, 0), (0, 0), (window - 1, window - 1)))
         rows = [padded[:, :, i, i : i + width] for i in range(length)]
-        np.testing.assert_allclose(array(weights), np.stack(rows, axis=2), atol=1e-5)
+        assert_close(array(weights), np.stack(rows, axis=2))
 
 
 def test_a_window_wider_than_the_sequence_attends_to_all():
@@ -68,7 +69,7 @@ def test_a_window_wider_than_the_sequence_attends_to_all():
     model_inputs = keras.Input((None, 12))
     model = keras.Model(model_inputs, layer(model_inputs, model_inputs))
     for found in (layer(inputs, inputs), model(inputs)):
-        np.testing.assert_allclose(array(found), array(dense(inputs, inputs)), atol=1e-5)
+        assert_close(array(found), array(dense(inputs, inputs)))
 
 
 @pytest.mark.parametrize("rows", [0, 2])
@@ -92,14 +93,14 @@ def test_it_is_the_window_of_keras(is_causal):
     pairs = zip(keras_layer.weights, layer.weights, strict=True)
     layer.set_weights([array(kernel).reshape(ours.shape) for kernel, ours in pairs])
     outputs = layer(inputs, inputs, use_causal_mask=is_causal)
-    np.testing.assert_allclose(array(outputs), array(expected), atol=1e-5)
+    assert_close(array(outputs), array(expected))
 
 
 def test_additive_scores_have_a_window_too():
     layer, dense = pair(window=5, attention=AdditiveAttention)
     inputs = RNG.normal(size=(2, 40, 12)).astype("float32")
     expected = dense(inputs, inputs, attention_mask=band(40, 5))
-    np.testing.assert_allclose(array(layer(inputs, inputs)), array(expected), atol=1e-5)
+    assert_close(array(layer(inputs, inputs)), array(expected))
 
 
 @pytest.mark.parametrize("step", [1, 3, 40])
@@ -118,7 +119,7 @@ def test_a_rolling_cache_gives_the_outputs_of_the_whole(window, step):
     stops = [*range(step, 40, step), 40]
     outputs, cache = decode(call, inputs, layer.make_cache(batch_size=2), stops)
     assert cache.keys.shape[2] == window - 1
-    np.testing.assert_allclose(outputs, array(expected), atol=1e-5)
+    assert_close(outputs, array(expected))
 
 
 def test_gradients_are_those_of_the_band():
@@ -132,7 +133,7 @@ def test_gradients_are_those_of_the_band():
 
         found.append(value_and_gradients(total, [inputs, *layer.trainable_variables])[1])
     for gradient, expected in zip(*found, strict=True):
-        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-4)
+        assert_close(gradient, expected)
 
 
 def test_dropout_drops_weights_of_the_band():

@@ -17,10 +17,11 @@ from keras_transformer.layers import (
     SinusoidalPositionEncoding,
     TiedEmbedding,
 )
+from tests.closeness import assert_close
 from tests.layers.decoding import decode
 from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array, randomize
-from tests.layers.widest_float import WIDEST, within
+from tests.layers.widest_float import WIDEST
 from tests.oracle import transformer as oracle
 
 RNG = np.random.default_rng(13)
@@ -54,7 +55,7 @@ def test_a_block_that_stands_twice_has_its_weights_once(tmp_path):
     encoder_layer = model.layers[1]
     block = encoder_layer.blocks[0]
     first = Encoder([block, encoder_layer.blocks[1]])
-    np.testing.assert_allclose(expected, array(block(first(INPUTS))), atol=1e-6)
+    assert_close(expected, array(block(first(INPUTS))))
     clone = keras.models.clone_model(model)
     assert len(clone.weights) == len(model.weights)
     clone.set_weights(model.get_weights())
@@ -83,9 +84,7 @@ def test_pre_norm_adds_one_final_norm_and_post_norm_none():
 
 def test_no_position_at_all():
     stack = encoder(position=None)
-    np.testing.assert_allclose(
-        array(stack(INPUTS[:, ::-1].copy())), array(stack(INPUTS))[:, ::-1], atol=within(1e-12)
-    )
+    assert_close(array(stack(INPUTS[:, ::-1].copy())), array(stack(INPUTS))[:, ::-1], dtype=WIDEST)
 
 
 def test_own_positions_are_used():
@@ -95,7 +94,7 @@ def test_own_positions_are_used():
     with_zeros(INPUTS)
     with_zeros.set_weights(stack.get_weights())
     want = with_zeros(INPUTS + oracle.sinusoid(range(100, 105), 8))
-    np.testing.assert_allclose(shifted, array(want), atol=within(1e-10))
+    assert_close(shifted, array(want), dtype=WIDEST)
 
 
 @pytest.mark.parametrize("position", [RotaryPosition(), RelativePosition(2)])
@@ -134,7 +133,7 @@ def test_cached_decoder_equals_uncached(position, max_length, stops, with_source
     )
     assert int(cache.length) == 5
     want = array(stack(INPUTS, *source, **masks))
-    np.testing.assert_allclose(outputs, want, atol=within(1e-11))
+    assert_close(outputs, want, dtype=WIDEST)
 
 
 @pytest.mark.parametrize("max_length", [None, 6])
@@ -146,7 +145,7 @@ def test_a_keras_mask_of_new_tokens_does_not_break_the_cache(stops, max_length):
     want = array(stack(embedding(ids)))
     cache = stack.make_cache(batch_size=2, max_length=max_length)
     outputs, _ = decode(lambda new, cache, _: stack(embedding(new), cache=cache), ids, cache, stops)
-    np.testing.assert_allclose(outputs[ids != 0], want[ids != 0], atol=1e-5)
+    assert_close(outputs[ids != 0], want[ids != 0])
 
 
 def test_scores_of_every_block():
@@ -157,10 +156,10 @@ def test_scores_of_every_block():
         INPUTS, SOURCE, encoder_padding_mask=SOURCE_PADDING, return_attention_scores=True
     )
     expected = array(stack(INPUTS, SOURCE, encoder_padding_mask=SOURCE_PADDING))
-    np.testing.assert_allclose(array(outputs), expected, atol=within(1e-12))
+    assert_close(array(outputs), expected, dtype=WIDEST)
     for block_scores in scores:
         assert not array(block_scores["cross"])[0, ..., 4:].any()
-        np.testing.assert_allclose(array(block_scores["cross"]).sum(-1), 1.0, atol=within(1e-12))
+        assert_close(array(block_scores["cross"]).sum(-1), 1.0, dtype=WIDEST)
 
 
 def test_blocks_that_were_built_before_keep_their_weights():
@@ -183,7 +182,7 @@ def test_foreign_blocks_are_welcome():
             return 2 * inputs
 
     stack = Encoder([Doubling(), Doubling()], position=None)
-    np.testing.assert_allclose(array(stack(INPUTS)), 4 * INPUTS, rtol=1e-6)
+    assert_close(array(stack(INPUTS)), 4 * INPUTS)
     again = Encoder.from_config(stack.get_config())
     assert isinstance(again.blocks[0], Doubling) and again.position is None
 
@@ -226,7 +225,7 @@ def test_training_reaches_every_dropout_of_a_stateless_call(stack_class, block, 
     weights = [variable.value for variable in stack.trainable_variables]
     states = [array(variable) for variable in stack.non_trainable_variables]
     outputs, new_states = stack.stateless_call(weights, states, inputs, training=True)
-    np.testing.assert_allclose(array(outputs), array(stack(inputs, training=True)), atol=1e-5)
+    assert_close(array(outputs), array(stack(inputs, training=True)))
     assert len(states) == 3
     for state, new, variable in zip(states, new_states, stack.non_trainable_variables, strict=True):
         assert np.any(array(new) != state)

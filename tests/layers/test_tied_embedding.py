@@ -6,8 +6,9 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import TiedEmbedding
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array
-from tests.layers.widest_float import WIDEST, within
+from tests.layers.widest_float import WIDEST
 from tests.oracle import transformer as oracle
 
 IDS = np.array([[5, 7, 0, 0], [1, 0, 10, 2]], "int32")
@@ -18,7 +19,7 @@ def test_lookup_is_scaled_and_padding_is_exactly_zero():
     outputs = array(layer(IDS))
     for row in range(2):
         want = oracle.embed(array(layer.embeddings), IDS[row])
-        np.testing.assert_allclose(outputs[row], want, atol=within(1e-12))
+        assert_close(outputs[row], want, dtype=WIDEST)
     assert not outputs[IDS == 0].any()
 
 
@@ -55,7 +56,7 @@ def test_projection_uses_the_same_matrix_unscaled_without_bias(shape):
     layer(IDS)
     states = np.random.default_rng(1).normal(size=shape)
     want = states @ array(layer.embeddings).T
-    np.testing.assert_allclose(array(layer(states, reverse=True)), want, atol=within(1e-12))
+    assert_close(array(layer(states, reverse=True)), want, dtype=WIDEST)
     assert len(layer.weights) == 1
 
 
@@ -75,10 +76,10 @@ def test_the_logits_may_have_a_bias_of_all_or_of_chosen_tokens(tmp_path):
     layer.bias.assign(np.arange(11.0))
     states = np.random.default_rng(1).normal(size=(2, 3, 6)).astype("float32")
     want = states @ array(layer.embeddings).T + np.arange(11.0)
-    np.testing.assert_allclose(array(model(states)), want, atol=1e-5)
+    assert_close(array(model(states)), want)
     ids = np.array([3, 10], "int32")
     chosen = layer(states, reverse=True, embeddings=layer.rows(ids))
-    np.testing.assert_allclose(array(chosen), want[..., ids], atol=1e-5)
+    assert_close(array(chosen), want[..., ids])
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(array(again(states)), array(model(states)))

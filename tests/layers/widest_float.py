@@ -10,8 +10,3 @@ WIDEST = "float64" if has_float64() else "float32"
 FLOAT64 = pytest.param(
     "float64", marks=pytest.mark.tensorflow_only("elsewhere Keras computes in float32 at most")
 )
-
-
-def within(tolerance):
-    """Return `tolerance` where `WIDEST` is float64, and elsewhere what float32 can keep."""
-    return tolerance if has_float64() else max(tolerance, 5e-6)

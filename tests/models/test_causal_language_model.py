@@ -14,6 +14,7 @@ from keras_transformer.layers import (
     TiedEmbedding,
 )
 from keras_transformer.models import CausalLanguageModel
+from tests.closeness import assert_close
 from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array, randomize
 from tests.oracle import search as oracle
@@ -63,7 +64,7 @@ def hypotheses(result, row):
 def assert_same(found, expected):
     assert [tokens for tokens, _ in found] == [one.tokens for one in expected]
     scores = [score for _, score in found]
-    np.testing.assert_allclose(scores, [one.score for one in expected], atol=1e-4)
+    assert_close(scores, [one.score for one in expected], scale=1.0)
 
 
 @pytest.mark.parametrize("make_model", [
@@ -84,7 +85,7 @@ def test_samples_have_the_log_probabilities_of_the_whole_model_for_each_prompt(m
         for tokens, score in hypotheses(result, row):
             assert EOS not in tokens[:-1] and (len(tokens) == 12 or tokens[-1] == EOS)
             steps = [next_log_probabilities(tokens[:i])[token] for i, token in enumerate(tokens)]
-            np.testing.assert_allclose(score, sum(steps), atol=1e-4)
+            assert_close(score, sum(steps), scale=1.0)
     assert len(np.unique(result.lengths)) > 2
 
 
@@ -152,7 +153,7 @@ def test_exports_of_the_logits_and_of_generation(tmp_path):
     model, ids = make(seed=0), np.array([[2, 5, 6, 4], [2, 0, 0, 0]], "int32")
     model.export(str(tmp_path / "logits"), verbose=False)
     exported = tf.saved_model.load(str(tmp_path / "logits"))
-    np.testing.assert_allclose(exported.serve(ids), model(ids), atol=1e-5)
+    assert_close(exported.serve(ids), model(ids))
     archive = keras.export.ExportArchive()
     archive.track(model)
     archive.add_endpoint(
@@ -165,7 +166,7 @@ def test_exports_of_the_logits_and_of_generation(tmp_path):
     for some in (ids, ids[1:, :1]):
         expected = model.generate(some, 12)
         for name, found in exported.generate(some).items():
-            np.testing.assert_allclose(found, getattr(expected, name), atol=1e-5)
+            assert_close(found, getattr(expected, name))
 
 
 @pytest.mark.parametrize("arguments, words", [

@@ -8,6 +8,7 @@ import pytest
 
 from keras_transformer.models import TrainingRecipe, Transformer
 from keras_transformer.training import GlobalClipAdam, TokenAccuracy, TokenLoss, compile_model
+from tests.closeness import assert_all_close, assert_close
 from tests.training.test_loss_model import small
 
 pytestmark = pytest.mark.tensorflow_only("steps in parts need the TensorFlow backend")
@@ -40,13 +41,12 @@ def train(model, data=None):
     return [model.train_on_batch(*data, return_dict=True) for _ in range(3)], model.get_weights()
 
 
-def assert_same(found, expected, tolerance):
+def assert_same(found, expected):
     for step, expected_step in zip(found[0], expected[0], strict=True):
         assert step.keys() == expected_step.keys()
         for name, value in step.items():
-            assert value == pytest.approx(expected_step[name], rel=1e-5), name
-    for one, other in zip(found[1], expected[1], strict=True):
-        np.testing.assert_allclose(one, other, atol=tolerance)
+            assert_close(value, expected_step[name], err_msg=name)
+    assert_all_close(found[1], expected[1])
 
 
 SLOW_SIZES = [(2, 1), (3, 1), (6, 1), (1, 2), (2, 2), (1, 4)]
@@ -61,13 +61,13 @@ def test_losses_metrics_and_weights_are_those_of_the_whole_batch(micro_batches, 
     expected = train(make(1, keras.optimizers.SGD(0.3)))
     model = make(micro_batches, keras.optimizers.SGD(0.3), compiles=True)
     model.streams = streams
-    assert_same(train(model), expected, 1e-6)
+    assert_same(train(model), expected)
 
 
 @pytest.mark.slow
 def test_the_whole_gradient_is_clipped():
     recipe = {"clip_norm": 0.01, "warmup_steps": 10, "epsilon": 1e-3}
-    assert_same(train(make(3, **recipe)), train(make(1, **recipe)), 1e-6)
+    assert_same(train(make(3, **recipe)), train(make(1, **recipe)))
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_regularizers_count_once():
         model.streams = streams
         model.target_embedding.embeddings.regularizer = keras.regularizers.L2(1.0)
         results.append(train(model))
-    assert_same(results[1], results[0], 1e-6)
+    assert_same(results[1], results[0])
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_without_sample_weights():
     inputs, labels, _ = batch()
     data = (inputs, labels)
     expected = train(make(1, keras.optimizers.SGD(0.01)), data)
-    assert_same(train(make(3, keras.optimizers.SGD(0.01)), data), expected, 1e-6)
+    assert_same(train(make(3, keras.optimizers.SGD(0.01)), data), expected)
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_without_labels():
         model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
         model.target_embedding.embeddings.regularizer = keras.regularizers.L2(1.0)
         results.append(train(model, (batch()[0],)))
-    assert_same(results[1], results[0], 1e-6)
+    assert_same(results[1], results[0])
 
 
 def test_rows_that_cannot_be_cut_are_refused():
@@ -138,7 +138,7 @@ def test_the_parts_draw_dropout_masks_of_their_own():
                 [(b - a).ravel() for a, b in zip(before, model.get_weights(), strict=True)]
             )
         )
-    assert not np.allclose(moves[1], 2 * moves[0], atol=1e-4)
+    assert np.abs(moves[1] - 2 * moves[0]).max() > 1e-4
 
 
 @pytest.mark.slow
@@ -163,4 +163,4 @@ def test_the_scales_of_float8_are_those_of_the_whole_batch(parts):
     found = scales(GlobalClipAdam(1e-7, clip_norm=1e-3), **parts)
     assert len(found) == len(expected) > 50
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-2)
+        assert np.abs(one - other).max() <= 0.01 * np.abs(other).max()

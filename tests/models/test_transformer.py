@@ -9,8 +9,9 @@ import pytest
 from keras import ops
 
 from keras_transformer.models import Transformer, TransformerConfig
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize, transformer_parameters
-from tests.layers.widest_float import WIDEST, within
+from tests.layers.widest_float import WIDEST
 from tests.oracle import transformer as oracle
 
 SOURCE = np.array([[5, 9, 3, 0, 0], [7, 8, 11, 6, 3]], "int32")
@@ -50,7 +51,7 @@ def test_logits_equal_the_oracles(variant):
         want = oracle.transformer(
             params, model.config.num_heads, SOURCE[row], TARGET[row], model.config.norm
         )
-        np.testing.assert_allclose(logits[row], want, atol=within(1e-10))
+        assert_close(logits[row], want, dtype=WIDEST)
 
 
 def test_one_matrix_is_shared_three_ways():
@@ -66,7 +67,7 @@ def test_one_matrix_is_shared_three_ways():
 def test_padding_changes_nothing():
     model = shared(WIDEST)
     longer = {name: np.pad(ids, ((0, 0), (0, 3))) for name, ids in IDS.items()}
-    np.testing.assert_allclose(array(model(longer))[:, :4], array(model(IDS)), atol=within(1e-12))
+    assert_close(array(model(longer))[:, :4], array(model(IDS)), dtype=WIDEST)
 
 
 def test_no_logits_depend_on_later_target_tokens():
@@ -74,22 +75,21 @@ def test_no_logits_depend_on_later_target_tokens():
     changed = TARGET.copy()
     changed[:, 2:] = 11
     one, other = array(model(IDS)), array(model({**IDS, "target": changed}))
-    np.testing.assert_allclose(one[:, :2], other[:, :2], atol=within(1e-13))
+    assert_close(one[:, :2], other[:, :2], dtype=WIDEST)
     assert np.abs(one[0, 2:] - other[0, 2:]).max() > 1e-3
 
 
-@pytest.mark.parametrize("dtype, logits_dtype, atol", [
-    (WIDEST, WIDEST, within(1e-12)), ("float32", "float32", 1e-5),
-    ("mixed_bfloat16", "float32", 0.15), ("mixed_float16", "float32", 0.02),
-    ("bfloat16", "float32", 0.2),
+@pytest.mark.parametrize("dtype", [
+    WIDEST, "float32", "mixed_bfloat16", "mixed_float16", "bfloat16",
 ])  # fmt: skip
-def test_precision(dtype, logits_dtype, atol):
+def test_precision(dtype):
     reference, model = shared(WIDEST), shared(dtype)
     model.set_weights(reference.get_weights())
+    logits_dtype = WIDEST if dtype == WIDEST else "float32"
     assert model.output.dtype == logits_dtype
     logits = model(IDS)
     assert keras.backend.standardize_dtype(logits.dtype) == logits_dtype
-    np.testing.assert_allclose(array(logits), array(reference(IDS)), atol=atol)
+    assert_close(array(logits), array(reference(IDS)), dtype)
 
 
 def test_the_global_policy_is_the_default():
@@ -100,14 +100,11 @@ def test_the_global_policy_is_the_default():
 
 
 @pytest.mark.parametrize(
-    "variant,dtype,atol",
-    [
-        *((variant, WIDEST, within(1e-12)) for variant in VARIANTS),
-        ("pre_norm", "mixed_float16", 0.02),
-    ],
+    "variant,dtype",
+    [*((variant, WIDEST) for variant in VARIANTS), ("pre_norm", "mixed_float16")],
 )
 @pytest.mark.parametrize("width", [1, 2])
-def test_steps_equal_the_whole(variant, width, dtype, atol):
+def test_steps_equal_the_whole(variant, width, dtype):
     """Cached decoding == the uncached call, for beams that share the encoder's keys."""
     model = shared(dtype, **VARIANTS[variant])
     rng = np.random.default_rng(1)
@@ -117,7 +114,7 @@ def test_steps_equal_the_whole(variant, width, dtype, atol):
     for step in range(5):
         logits, state = model.decode_step(targets[:, step], None, state)
         assert logits.shape == (2 * width, model.config.output_vocab_size)
-        np.testing.assert_allclose(array(logits), want[:, step], atol=atol)
+        assert_close(array(logits), want[:, step], dtype, scale=want)
 
 
 def test_rows_go_on_where_other_rows_were():
@@ -130,7 +127,7 @@ def test_rows_go_on_where_other_rows_were():
     logits, _ = model.decode_step(after, rows, state)
     targets = np.stack([tokens[rows], after], axis=1)
     want = model({"source": np.repeat(SOURCE, 2, axis=0), "target": targets})
-    np.testing.assert_allclose(array(logits), array(want)[:, -1], atol=within(1e-12))
+    assert_close(array(logits), array(want)[:, -1], dtype=WIDEST)
 
 
 @pytest.mark.parametrize("length", [0, 4])
@@ -190,7 +187,7 @@ def test_attention_scores_are_those_of_the_call():
     assert [s.shape for s in scores["cross"]] == [(2, 2, 4, 5)]
     cross = array(scores["cross"][0])
     assert not cross[0, ..., 3:].any()
-    np.testing.assert_allclose(cross.sum(-1), 1.0, atol=1e-5)
+    assert_close(cross.sum(-1), 1.0)
 
 
 def test_norm_epsilon_reaches_every_norm():

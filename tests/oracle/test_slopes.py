@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.models import Transformer, TransformerConfig
+from tests.closeness import assert_close
 from tests.layers.oracle_parameters import randomize, transformer_parameters
 from tests.oracle import loss, transformer
 from tests.oracle.slopes import directions, leaves, slopes, slopes_of_gradient
@@ -48,7 +49,7 @@ def test_attention_backward():
     mask[1] = False
     gradients = list(transformer.attention_backward(*inputs, mask, upstream))
     expected = slopes(lambda x: (transformer.attention(*x, mask)[0] * upstream).sum(), inputs)
-    np.testing.assert_allclose(slopes_of_gradient(gradients), expected, rtol=1e-12)
+    assert_close(slopes_of_gradient(gradients), expected, "float64")
     assert not gradients[0][1].any()
 
 
@@ -61,4 +62,4 @@ def test_gradient_of_the_loss(smoothing, convention):
     (expected,) = slopes(
         lambda tree: loss.smoothed_cross_entropy(labels, tree[0], *arguments).sum(), [logits]
     )
-    np.testing.assert_allclose(slopes_of_gradient([gradient]), [expected], rtol=1e-12)
+    assert_close(slopes_of_gradient([gradient]), [expected], "float64")

@@ -13,6 +13,7 @@ from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble
 from keras_transformer.parsing import Linearization, Tree
 from keras_transformer.parsing.parser import Parser
+from tests.closeness import assert_close
 from tests.tiny_parser import parsing_model, symbol_tokenizer, tiny_parser
 from tests.tiny_translator import WORDS, sentence, tiny_tokenizer, tiny_translator
 
@@ -130,9 +131,9 @@ class TestParses:
             assert len(set(lines)) == 4 and all(parse.num_repairs == 0 for parse in parses)
             assert parses == sorted(parses, key=lambda parse: -parse.score)
             for parse, score in zip(parses, scorer.score([text] * 4, lines), strict=True):
-                np.testing.assert_allclose(parse.log_probability, score.log_probability, rtol=1e-4)
+                assert_close(parse.log_probability, score.log_probability, scale=1.0)
                 penalty = ((5 + score.num_tokens) / 6) ** 0.3
-                np.testing.assert_allclose(parse.score, score.log_probability / penalty, rtol=1e-4)
+                assert_close(parse.score, score.log_probability / penalty, scale=1.0)
 
     def test_unconstrained_answers_are_repaired_and_say_so(self, parser):
         search = GreedySearch()

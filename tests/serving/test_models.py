@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.serving.models import ServedModel, find_models
+from tests.closeness import assert_close
 from tests.serving.echo import serving
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_translator
@@ -97,7 +98,7 @@ def test_a_model_directory_answers_like_its_translator(tmp_path):
     expected = translator.hypotheses(texts, one_answer(translator.search))
     answer = answer["outputs"]
     assert answer["translation"] == [found[0].text for found in expected]
-    assert answer["score"] == pytest.approx([found[0].score for found in expected], abs=1e-5)
+    assert_close(answer["score"], [found[0].score for found in expected], scale=1.0)
     assert answer["truncated"] == [False] * 10 + [True]
     assert [found["predictions"][0]["translation"] for found in alone] == answer["translation"]
     assert shown["outputs"]["max_source_tokens"] == [40, 40]

@@ -15,6 +15,7 @@ import pytest
 from keras_transformer.cli import main
 from keras_transformer.models.weight_files import read_weights
 from keras_transformer.quickstart import number_corpus
+from tests.closeness import assert_all_close
 from tests.loaded_once import load_once
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -124,8 +125,7 @@ def test_average_is_the_mean_of_the_checkpoints(succeed, model, tmp_path):
     output = tmp_path / "mean.weights.h5"
     succeed("average", "--output", output, *files)
     first, second, mean = map(read_weights, (*files, output))
-    for name, value in mean.items():
-        np.testing.assert_allclose(value, (first[name] + second[name]) / 2, atol=1e-6)
+    assert_all_close(mean, {name: (first[name] + second[name]) / 2 for name in mean})
     copy = shutil.copytree(model, tmp_path / "model")
     succeed("average", "--model", copy, "--last", 2)
     for name, value in read_weights(copy / "model.weights.h5").items():
@@ -185,6 +185,5 @@ def test_training_that_is_killed_goes_on_from_its_last_checkpoint(data, tmp_path
     steps = [[row.split(",")[0] for row in rows.splitlines()] for rows in history]
     assert steps[0] == steps[1]
     first, second = (read_weights(path / "model.weights.h5") for path in (killed, whole))
-    for name, value in second.items():
-        np.testing.assert_allclose(first[name], value, atol=1e-5)
+    assert_all_close(first, second)
     assert not [name for name in os.listdir(killed) if name.startswith(".writing")]

@@ -9,6 +9,7 @@ import numpy as np
 from keras_transformer.cli.application import build_parser
 from keras_transformer.models import TransformerConfig, get_preset
 from keras_transformer.settings.transformer_config import count_parameters
+from tests.closeness import assert_close
 
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 TEXT = README.read_text(encoding="utf-8")
@@ -44,7 +45,7 @@ def test_the_layers_compose_with_keras_as_shown():
     exec(code, names)
     padded, alone = np.array([[5, 6, 7, 0, 0]]), np.array([[5, 6, 7]])
     classifier = names["classifier"]
-    np.testing.assert_allclose(classifier(padded), classifier(alone), atol=1e-5)
+    assert_close(classifier(padded), classifier(alone))
 
 
 def test_the_table_of_presets_has_their_parameters():

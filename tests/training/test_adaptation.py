@@ -19,6 +19,7 @@ from keras_transformer.models import TrainingRecipe, Transformer, get_preset
 from keras_transformer.training import train
 from keras_transformer.training.starting_model import StartingModel, spellings
 from keras_transformer.training.training_run import make_config, make_recipe
+from tests.closeness import assert_all_close, assert_close
 from tests.data.test_mapped_tokenizer import learned
 from tests.training.test_trainer import RECIPE, SMALL, WORDS, corpus, run, settings
 from tests.training.uncompiled import AtStep, interrupt
@@ -166,7 +167,7 @@ def test_a_model_keeps_its_weights_and_the_rows_of_known_pieces(tmp_path, num_vo
         weights = [(before.embeddings.numpy(), after.embeddings.numpy())]
         weights += [(bias, after.bias.numpy())] if side == "target" else []
         for old, found in weights:
-            np.testing.assert_allclose(found, [old[row].mean(axis=0) for row in rows], atol=1e-6)
+            assert_close(found, [old[row].mean(axis=0) for row in rows])
     assert len(lines) == num_vocabularies and " keep their embeddings; the others" in lines[0]
     for part in ("encoder", "decoder"):
         pair = (getattr(one, part).get_weights() for one in (model, changed))
@@ -202,8 +203,7 @@ def test_a_model_with_two_tokenizers_of_one_vocabulary_is_adapted_with_both(tmp_
     assert adapted.origin == ORIGIN
     for before, after in zip(tokenizers, adapted.tokenizers, strict=True):
         assert after._file_content() == before._file_content()
-    for before, after in zip(model.get_weights(), adapted.model.get_weights(), strict=True):
-        np.testing.assert_allclose(after, before, atol=1e-7)
+    assert_all_close(adapted.model.get_weights(), model.get_weights())
     with pytest.raises(UserError, match="must begin with the code of its target language: >>deu<<"):
         train(tmp_path / "new", corpus(1), None, options)
 
@@ -222,7 +222,7 @@ def test_an_imported_model_takes_a_vocabulary_for_both_languages(imported):
     table = {"\u2581the": ["\u2581the"], "red": [*"red"], "\u2581door": [*"\u2581door"]}
     for piece, spelled in table.items():
         expected = old[[ids[part] for part in spelled]].mean(axis=0)
-        np.testing.assert_allclose(found[pieces.index(piece)], expected, atol=1e-6)
+        assert_close(found[pieces.index(piece)], expected)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 
 from keras_transformer.errors import UserError
 from keras_transformer.training import average_checkpoints, save_weights_only
+from tests.closeness import assert_close
 
 
 def make_model(units=3):
@@ -47,7 +48,7 @@ def test_weights_are_the_mean_and_integers_those_of_the_last_file(files, tmp_pat
     model = make_model()
     model.load_weights(output)
     for weight, *each in zip(model.get_weights(), *values, strict=True):
-        np.testing.assert_allclose(weight, np.mean(each, axis=0), rtol=1e-6)
+        assert_close(weight, np.mean(each, axis=0))
     with h5py.File(output) as file:
         assert file["layers/seeds"][...].tolist() == [number - 1, 7]
 

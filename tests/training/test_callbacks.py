@@ -22,7 +22,7 @@ from tests.training.uncompiled import RUN_EAGERLY
 
 
 def fit(callbacks, inputs=None, epochs=1):
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
     model.compile("sgd", "mse", run_eagerly=RUN_EAGERLY)
     inputs = np.ones((6, 1)) if inputs is None else inputs
     model.fit(inputs, inputs, batch_size=1, epochs=epochs, verbose=0, callbacks=callbacks)

@@ -12,6 +12,7 @@ from keras_transformer.training import (
     TokenLoss,
     evaluate_tokens,
 )
+from tests.closeness import assert_close
 
 CLASSES = 7
 
@@ -49,9 +50,9 @@ def means(batches):
 
 def test_metrics_are_means_over_tokens_not_over_batches(batches):
     loss, accuracy = means(batches)
-    np.testing.assert_allclose(run(TokenLoss(), batches), loss, rtol=1e-5)
-    np.testing.assert_allclose(run(Perplexity(), batches), np.exp(loss), rtol=1e-5)
-    np.testing.assert_allclose(run(TokenAccuracy(), batches), accuracy, rtol=1e-6)
+    assert_close(run(TokenLoss(), batches), loss)
+    assert_close(run(Perplexity(), batches), np.exp(loss))
+    assert_close(run(TokenAccuracy(), batches), accuracy)
     batch_means = [losses(*batch[:2])[batch[3]].mean() for batch in batches]
     assert abs(np.mean(batch_means) - loss) > 1e-3  # the test can tell them apart
 
@@ -67,7 +68,7 @@ def test_evaluate_tokens_has_the_same_means_without_dropout(batches):
         found.append((labels, logits, weights, mask))
     result, (loss, accuracy) = evaluate_tokens(model, dataset), means(found)
     expected = loss, np.exp(loss), accuracy, sum(mask.sum() for *_, mask in batches)
-    np.testing.assert_allclose(result, expected, rtol=1e-4)
+    assert_close(result, expected)
 
 
 def test_without_weights_all_but_padding_counts(batches):
@@ -76,7 +77,7 @@ def test_without_weights_all_but_padding_counts(batches):
     metric = TokenLoss()
     metric.update_state(labels, logits)
     expected = losses(labels, logits)[labels != 0].mean()
-    np.testing.assert_allclose(float(metric.result()), expected, rtol=1e-5)
+    assert_close(float(metric.result()), expected)
 
 
 def test_nothing_seen_is_zero_and_nan_on_padding_is_ignored(batches):
@@ -96,8 +97,8 @@ def test_work_as_weighted_metrics_of_fit_and_evaluate(batches):
     model.compile(loss=LabelSmoothedCrossEntropy(), weighted_metrics=metrics)
     logs = model.evaluate(logits, labels, sample_weight=weights, verbose=0, return_dict=True)
     expected = losses(labels, logits)[mask].mean()
-    np.testing.assert_allclose(logs["token_loss"], expected, rtol=1e-5)
-    np.testing.assert_allclose(logs["perplexity"], np.exp(expected), rtol=1e-5)
+    assert_close(logs["token_loss"], expected)
+    assert_close(logs["perplexity"], np.exp(expected))
 
 
 @pytest.mark.parametrize("metric_class", [TokenLoss, Perplexity, TokenAccuracy])

@@ -7,6 +7,7 @@ import pytest
 from keras_transformer.models import TrainingRecipe
 from keras_transformer.training import LossModel, compile_model, load_weights_only, train
 from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
+from tests.closeness import assert_all_close
 from tests.layers.oracle_parameters import array
 from tests.training.test_loss_model import small
 from tests.training.test_trainer import RECIPE, corpus, settings
@@ -37,12 +38,6 @@ class EachStep(keras.callbacks.Callback):
             for path, value in weights.items():
                 average[path] = MOMENTUM * average[path] + (1 - MOMENTUM) * value
         return average
-
-
-def assert_all_close(found, expected):
-    assert found.keys() == expected.keys()
-    for path, value in expected.items():
-        np.testing.assert_allclose(found[path], value, rtol=1e-5, atol=1e-6, err_msg=path)
 
 
 @pytest.mark.parametrize(

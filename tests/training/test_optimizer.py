@@ -15,6 +15,7 @@ from keras_transformer.training import (
     compile_model,
     make_optimizer,
 )
+from tests.closeness import assert_all_close, assert_close
 from tests.training.test_loss_model import VOCAB, small
 from tests.training.uncompiled import RUN_EAGERLY
 
@@ -29,16 +30,11 @@ def fitted_weights(optimizer, steps=4):
     return model.get_weights()
 
 
-def assert_equal_weights(one, other, tolerance):
-    for first, second in zip(one, other, strict=True):
-        np.testing.assert_allclose(first, second, atol=tolerance)
-
-
 def test_fused_adam_trains_the_same_weights_as_keras_adam():
     settings = {"beta_2": 0.98, "epsilon": 1e-4}
     expected = fitted_weights(keras.optimizers.Adam(TransformerSchedule(8, 3), **settings))
     fused = fitted_weights(FusedAdam(TransformerSchedule(8, 3), **settings))
-    assert_equal_weights(expected, fused, 2e-5)
+    assert_all_close(fused, expected)
 
 
 @pytest.mark.slow
@@ -46,7 +42,7 @@ def test_clipping_on_one_device_equals_keras_global_clipnorm():
     settings = {"epsilon": 1e-4}
     expected = fitted_weights(keras.optimizers.Adam(0.01, global_clipnorm=0.1, **settings))
     clipped = fitted_weights(GlobalClipAdam(0.01, clip_norm=0.1, **settings))
-    assert_equal_weights(expected, clipped, 2e-5)
+    assert_all_close(clipped, expected)
 
 
 def test_make_optimizer_has_the_numbers_of_the_recipe():
@@ -62,7 +58,7 @@ def test_make_optimizer_peak_and_clipping():
     assert isinstance(optimizer, GlobalClipAdam)
     assert optimizer.clip_norm == 1.0
     optimizer.iterations.assign(1999)
-    np.testing.assert_allclose(float(optimizer.learning_rate), 5e-3, rtol=1e-6)
+    assert_close(float(optimizer.learning_rate), 5e-3)
 
 
 def test_the_sum_of_accumulated_steps_is_clipped():
@@ -136,19 +132,19 @@ def test_peak_of_base_and_big(d_model, peak):
 def test_equals_the_formula_with_steps_from_1(step):
     number = step + 1
     expected = 512**-0.5 * min(number**-0.5, number * 4000**-1.5)
-    np.testing.assert_allclose(float(TransformerSchedule(512)(step)), expected, rtol=1e-6)
+    assert_close(float(TransformerSchedule(512)(step)), expected, sum_length=4)
 
 
 def test_peak_can_be_given():
     schedule = TransformerSchedule.with_peak(5e-3, 128, 2000)
-    np.testing.assert_allclose(float(schedule(1999)), 5e-3, rtol=1e-6)
-    np.testing.assert_allclose(float(schedule(7999)), 2.5e-3, rtol=1e-6)
+    assert_close(float(schedule(1999)), 5e-3)
+    assert_close(float(schedule(7999)), 2.5e-3)
 
 
 def test_the_schedule_is_saved_with_an_optimizer():
     optimizer = keras.optimizers.Adam(TransformerSchedule(64, 100, 2.0))
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    np.testing.assert_allclose(float(copy.learning_rate), float(optimizer.learning_rate))
+    assert_close(float(copy.learning_rate), float(optimizer.learning_rate))
 
 
 @pytest.mark.parametrize("arguments", [(0,), (512, 0), (512, 4000, -1.0)])

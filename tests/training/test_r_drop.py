@@ -8,6 +8,7 @@ import pytest
 
 from keras_transformer.models import cross_entropy
 from keras_transformer.training import LossModel
+from tests.closeness import assert_close
 from tests.oracle import loss as oracle
 from tests.precision.gradients import array, value_and_gradients
 from tests.training.test_loss_model import (
@@ -65,11 +66,11 @@ def test_loss_and_gradient_are_those_of_equation_4(monkeypatch, slices, equal_fa
     def oracle_sum(states, embeddings):
         return (factors * oracle_losses(states, embeddings, labels)).sum()
 
-    assert value == pytest.approx(oracle_sum(*numbers), rel=1e-5)
+    assert_close(value, oracle_sum(*numbers))
     of_states = slopes(lambda x: oracle_sum(x, numbers[1]), numbers[0])
     of_embeddings = slopes(lambda x: oracle_sum(numbers[0], x), numbers[1])
-    np.testing.assert_allclose(gradients[0], of_states, atol=2e-5)
-    np.testing.assert_allclose(gradients[1], of_embeddings, atol=2e-5)
+    assert_close(gradients[0], of_states)
+    assert_close(gradients[1], of_embeddings)
 
 
 @pytest.mark.parametrize("packed_width", [24, pytest.param(None, marks=pytest.mark.slow)])

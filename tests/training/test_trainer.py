@@ -29,6 +29,7 @@ from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
 from keras_transformer.training.scores_on_dev import ScoreOnDev
 from keras_transformer.training.training_run import TrainingData, make_recipe, make_tokenizers
 from keras_transformer.translation.task import TranslationTask
+from tests.closeness import assert_all_close
 from tests.training.uncompiled import AtStep, interrupt, uncompiled
 
 # What compiled steps do is tested in test_packed_training.py, test_parsing.py, test_loss_model.py.
@@ -167,8 +168,7 @@ def test_a_training_starts_from_the_weights_and_tokenizers_of_a_model(tmp_path, 
     expected, found = (
         read_weights(path / "model.weights.h5") for path in (finished[0], tmp_path / "still")
     )
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, atol=1e-7)
+    assert_all_close(found, expected)
     config = json.loads((tmp_path / "still" / "config.json").read_text())["model"]
     assert config["d_model"] == 8 and config["dropout"] == 0.3
 
@@ -452,9 +452,8 @@ def test_the_average_is_final_whatever_is_better_unless_the_best_is_selected(tmp
         read_weights(tmp_path / "checkpoints" / f"step-0000000{step}.weights.h5") for step in (2, 3)
     )
     final = read_weights(tmp_path / "model.weights.h5")
-    for name, value in final.items():
-        expected = third[name] if select_best else (second[name] + third[name]) / 2
-        np.testing.assert_allclose(value, expected, atol=1e-6)
+    mean = {name: (second[name] + third[name]) / 2 for name in third}
+    assert_all_close(final, third if select_best else mean)
     losses = [float(row["valid_loss"]) for row in result.history]
     assert (result.valid_loss == pytest.approx(losses[-1], abs=1e-4)) == select_best
 
