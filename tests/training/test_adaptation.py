@@ -93,7 +93,7 @@ def test_lora_changes_the_maps_by_its_rank_and_resumes(tmp_path, general):
     ids = np.array([[5, 6, 3]], "int32")
     inputs = {"source": ids, "target": ids}
     for model in (whole, resumed):
-        np.testing.assert_allclose(model(inputs), loaded(inputs), atol=1e-5)
+        assert_close(model(inputs), loaded(inputs))
 
 
 def test_lora_is_for_a_model_and_its_own_vocabulary(tmp_path, general):

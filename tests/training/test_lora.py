@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.training import enable_lora
+from tests.closeness import assert_close
 from tests.composition.answers import answer, tiny_transformer
 from tests.composition.test_quantization_and_lora import quantize
 from tests.docs.page_blocks import blocks_of
@@ -46,7 +47,7 @@ def test_only_the_factors_train_and_the_merged_model_is_saved(mode, tmp_path):
     if mode is None:
         again = reloaded(model, tmp_path)
         assert not any("lora" in weight.name for weight in again.weights)
-        np.testing.assert_allclose(answer(again, INPUTS), answer(model, INPUTS), atol=1e-5)
+        assert_close(answer(again, INPUTS), answer(model, INPUTS))
 
 
 def test_a_composed_model_is_adapted_as_a_whole():

@@ -73,7 +73,7 @@ def test_the_sum_of_accumulated_steps_is_clipped():
 
     options = {"learning_rate": 0.1, "epsilon": 0.01, "gradient_accumulation_steps": 2}
     expected = two_steps(keras.optimizers.Adam(global_clipnorm=0.1, **options))
-    np.testing.assert_allclose(two_steps(GlobalClipAdam(clip_norm=0.1, **options)), expected, 1e-5)
+    assert_close(two_steps(GlobalClipAdam(clip_norm=0.1, **options)), expected)
     assert np.abs(expected - two_steps(FusedAdam(**options))).max() > 0.01
 
 
