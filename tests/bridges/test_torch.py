@@ -214,8 +214,8 @@ def built(layer, *shapes):
     (lambda: built(DecoderBlock(**BLOCK), SHAPE, (None, None, 6)),
      r"as wide as the encoder.*Received: width 8, encoder_outputs of width \[6\]"),
     (lambda: built(Encoder([EncoderBlock(**BLOCK)]), SHAPE), "`position` must be None"),
-    (lambda: built(Decoder([EncoderBlock(**BLOCK)], position=None), SHAPE),
-     "`blocks` must be one of DecoderBlock. Received: blocks of type EncoderBlock"),
+    (lambda: built(Encoder([keras.layers.Dense(8)], position=None), SHAPE),
+     "`blocks` must be one of EncoderBlock. Received: blocks of type Dense"),
 ])  # fmt: skip
 def test_what_torch_does_not_have_is_refused(make, message):
     with pytest.raises(ValueError, match=message):

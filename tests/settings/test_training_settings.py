@@ -25,6 +25,7 @@ def test_parsing_has_two_vocabularies_and_a_whole_linearization():
     assert settings.shared_vocabulary is False
     assert settings.linearization == {
         "words": False, "tags": True, "labelled_closing": True, "root_label": "S", "numbers": False,
+        "max_unary": 8,
     }  # fmt: skip
     assert TrainingSettings.from_dict(settings.to_dict()) == settings
     with pytest.raises(ValueError, match="Received: color"):
