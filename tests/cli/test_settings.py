@@ -168,6 +168,8 @@ def test_every_option_reaches_its_field(kind, field):
     words = ["--preset", "base", setting.flag, text]
     if isinstance(value, bool):
         words = [*words[:2], setting.flag if value else setting.flag.replace("--", "--no-")]
+    if field == "lora":  # It adapts a model.
+        words += ["--start-from", "model"]
     settings = training_settings(parse(*words))
     found = {TransformerConfig: settings.model, TrainingRecipe: settings.recipe}
     assert found.get(kind, settings.to_dict() | vars(settings))[field] == value

@@ -319,13 +319,13 @@ def test_the_end_of_the_server_does_not_wait_for_a_reader_for_long(caplog):
             return {"long": np.array([10_000_000 * b"a"], object)}
 
     request = HEAD + b'Content-Length: 20\r\n\r\n{"instances": ["a"]}'
-    with serving(EchoModel(serving_default=Long()), request_timeout=0.5) as client:
+    with serving(EchoModel(serving_default=Long()), request_timeout=2.0) as client:
         deaf = socket.create_connection(("127.0.0.1", client.port))
         deaf.sendall(2 * request)
         wait_for(client, 'requests_count{method="predict",model="echo",status="200"} 1.0')
         start = time.monotonic()
     deaf.close()
-    assert time.monotonic() - start < 5 and not caplog.text
+    assert time.monotonic() - start < 10 and not caplog.text
 
 
 def test_a_large_answer_is_refused(client):

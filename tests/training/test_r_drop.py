@@ -53,7 +53,9 @@ def test_loss_and_gradient_are_those_of_equation_4(monkeypatch, slices, equal_fa
     states, embeddings = (keras.Variable(some.astype("float32")) for some in numbers)
 
     weights = embeddings, None
-    embedding = types.SimpleNamespace(output_weights=lambda: weights, padding_id=0)
+    plain = types.SimpleNamespace(quantization_mode=None)
+    values = {"embedding": plain, "padding_id": 0, "vocab_size": VOCAB}
+    embedding = types.SimpleNamespace(output_weights=lambda: weights, **values)
     weight = cross_entropy.smoothing_weight(0.1, VOCAB)
     layer = cross_entropy.ProjectedCrossEntropy(embedding, weight, ALPHA)
 
