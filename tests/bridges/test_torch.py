@@ -9,7 +9,6 @@ from hypothesis import given
 
 from keras_transformer.bridges import from_torch, to_torch
 from keras_transformer.layers import (
-    Decoder,
     DecoderBlock,
     Encoder,
     EncoderBlock,
