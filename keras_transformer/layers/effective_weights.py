@@ -43,7 +43,8 @@ def effective_matrix(part: Any) -> Any:
     Raises:
         ValueError: If the layer is quantized in another mode than int8, int4 or float8.
     """
-    matrix, mode = stored_matrix(part), part.quantization_mode
+    # The variable: its values, or the integers of a quantized layer.
+    matrix, mode = _weight(part, _matrix_name(part)), part.quantization_mode
     if mode in ("int8", "int4"):
         matrix = _dequantized(part, matrix)
     elif mode not in (None, "float8"):
@@ -54,11 +55,6 @@ def effective_matrix(part: Any) -> Any:
     name = f"lora_{_matrix_name(part)}"
     change = ops.matmul(getattr(part, f"{name}_a"), getattr(part, f"{name}_b"))
     return ops.add(matrix, part.lora_alpha / part.lora_rank * change)
-
-
-def stored_matrix(part: Any) -> keras.Variable:
-    """Returns the variable of the matrix: its values, or the integers of a quantized layer."""
-    return _weight(part, _matrix_name(part))
 
 
 def plain_copy(layer: Any) -> Any:
@@ -82,19 +78,21 @@ def copy_weights(source: Any, copy: Any) -> None:
     A map that is not quantized in the copy gets the effective matrix. One that is quantized keeps
     its integers, and gets LoRA where `source` has it.
     """
-    parts, values = dict(maps_of(source)), _weights_by_path(source)
+    parts, values = dict(maps_of(source)), _weights_by_part(source)
     for path, part in maps_of(copy):
         if part.quantization_mode in (None, "float8"):
-            stored = stored_matrix(parts[path]).path.removeprefix(f"{source.path}/")
-            values[stored] = effective_matrix(parts[path])
+            values[path, _matrix_name(part)] = effective_matrix(parts[path])
         elif parts[path].lora_enabled:
             part.enable_lora(parts[path].lora_rank, parts[path].lora_alpha)
-    for path, weight in _weights_by_path(copy).items():
-        weight.assign(values[path])
+    for key, weight in _weights_by_part(copy).items():
+        weight.assign(values[key])
 
 
-def _weights_by_path(layer):
-    return {weight.path.removeprefix(f"{layer.path}/"): weight for weight in layer.weights}
+def _weights_by_part(layer):
+    """Returns the weights by the path of the innermost part that has them, and their name."""
+    parts = ("", layer), *((path, part) for path, part, _ in parts_of(layer))
+    owners = {id(weight): (path, weight) for path, part in parts for weight in part.weights}
+    return {(path, weight.name): weight for path, weight in owners.values()}
 
 
 def _dequantized(part, integers):

@@ -17,6 +17,8 @@ from keras_transformer.decoding import GreedySearch
 from keras_transformer.errors import UserError
 from keras_transformer.export import export
 from keras_transformer.inference.translator import Translator
+from keras_transformer.layers import Encoder, EncoderBlock
+from keras_transformer.layers.effective_weights import is_plain, maps_of, plain_copy
 from keras_transformer.models import Ensemble
 from keras_transformer.training import (
     LossModel,
@@ -26,6 +28,8 @@ from keras_transformer.training import (
     load_weights_only,
     save_weights_only,
 )
+from tests.closeness import assert_close
+from tests.composition.answers import answer
 from tests.composition.test_quantization_and_lora import add_lora, quantize
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
@@ -287,6 +291,20 @@ def to_keras(translator, folder):
     return keras.ops.convert_to_numpy(outputs), keras.ops.convert_to_numpy(
         attention(states, states)
     )
+
+
+def test_a_copy_keeps_parts_of_the_same_name_apart():
+    """And the groups of a matrix in int4, each with a scale and a zero."""
+    stack = Encoder([EncoderBlock(2, 16, name="block") for _ in range(2)])
+    states = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
+    before = answer(stack, states)
+    dense = stack.blocks[1].feed_forward.inner_dense
+    dense.quantize("int4", config=keras.quantizers.Int4QuantizationConfig(block_size=4))
+    expected = answer(stack, states)
+    assert np.abs(expected - before).max() > 0.01
+    copy = plain_copy(stack)
+    assert copy is not stack and all(is_plain(part) for _, part in maps_of(copy))
+    assert_close(answer(copy, states), expected)
 
 
 @pytest.mark.parametrize("form", ["int4", "lora"])

@@ -119,6 +119,24 @@ def test_losses_weights_and_scores_are_those_of_one_process(number, texts, one_p
     assert not any(text.strip() for text in others)
 
 
+def test_a_mixture_goes_on_with_another_number_of_processes(texts, tmp_path):
+    """Of two corpora with a tag, and of another number of pairs in each epoch than they have."""
+    corpora = []
+    for name, weight, first, tag in (("all", 2, 0, ""), ("few", 1, 540, ",<few>")):
+        lines = Path(texts[1]).read_text("utf-8").splitlines()[first:]
+        for column, side in enumerate(("source", "target")):
+            text = "".join(line.split("\t")[column] + "\n" for line in lines)
+            (tmp_path / f"{name}.{side}").write_text(text, "utf-8")
+        paths = tmp_path / f"{name}.source", tmp_path / f"{name}.target"
+        corpora += ["--corpus", f"{name}={weight}:{paths[0]},{paths[1]}{tag}"]
+    corpora += texts[2:]
+    options = ["--evaluate-every", 25, "--checkpoint-every", 10, "--max-steps"]
+    finish(start(corpora, tmp_path / "whole", 1, *options, 50))
+    for number, steps in ((2, 20), (1, 30), (2, 50)):
+        finish(start(corpora, tmp_path / "model", number, *options, steps))
+    check_equal(tmp_path / "model", tmp_path / "whole", step=50)
+
+
 def test_an_adaptation_ends_after_the_same_validation(texts, one_process, tmp_path):
     """With the row of step 0, a second validation set, and an end without a better score."""
     text = Path(texts[1]).read_text("utf-8").splitlines()[:30]
