@@ -154,6 +154,9 @@ class FusedAdam(keras.optimizers.Adam):
             if variable.dtype == "float16":
                 rule = 'Weights in float16 cannot be trained; use the dtype policy "mixed_float16"'
                 raise ValueError(f"{rule}. Received: {variable.path!r} of dtype float16")
+            if self.use_ema and getattr(variable, "overwrite_with_gradient", False):
+                rule = "Keras keeps no moving average (`use_ema`) of a model in float8"
+                raise ValueError(f"{rule}. Received: use_ema=True and {variable.path!r}")
         super().build(variables)
 
     def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> None:

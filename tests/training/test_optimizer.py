@@ -94,6 +94,13 @@ def test_the_next_values_of_float8_are_no_gradients():
     assert expected[1] == 7.0
 
 
+def test_float8_has_no_moving_average():
+    scale = keras.Variable([1.0], name="scale")
+    scale.overwrite_with_gradient = True
+    with pytest.raises(ValueError, match="float8. Received: use_ema=True and 'scale'"):
+        FusedAdam(use_ema=True).build([keras.Variable([0.0]), scale])
+
+
 @pytest.mark.parametrize("optimizer", [FusedAdam(0.1, beta_1=0.5), GlobalClipAdam(0.1, 2.0)])
 def test_config_round_trip(optimizer):
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
