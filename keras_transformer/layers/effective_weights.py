@@ -23,6 +23,15 @@ def maps_of(layer: keras.layers.Layer) -> Iterator[tuple[str, Any]]:
             yield path, part
 
 
+def all_maps(model: Any) -> list:
+    """Returns the linear maps and the embeddings of a model, and of the models inside it."""
+    parts = [model, *(part for _, part, _ in parts_of(model))]
+    inner = [layer for part in parts if isinstance(part, keras.Model) for layer in part.layers]
+    maps = [part for part in parts if isinstance(part, _MAPS)]
+    maps += [part for layer in inner for part in all_maps(layer)]
+    return list({id(part): part for part in maps}.values())
+
+
 def is_plain(part: Any) -> bool:
     """Returns whether a linear map or an embedding is neither quantized nor has LoRA."""
     return part.quantization_mode is None and not part.lora_enabled

@@ -19,6 +19,7 @@ from keras import ops
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_write, name_beside, remove
+from keras_transformer.layers.effective_weights import all_maps
 from keras_transformer.layers.version_1 import current_names
 
 WEIGHTS_SUFFIX = ".weights.h5"
@@ -42,6 +43,20 @@ def without_optimizer(model: keras.Model) -> Iterator[None]:
         model.optimizer = optimizer
 
 
+@contextlib.contextmanager
+def _lora_in_full(model):
+    """Lets Keras save the sum of matrix and LoRA in the dtype of the matrix, not of products."""
+    maps = [m for m in all_maps(model) if m.lora_enabled and m.quantization_mode is None]
+    policies = [part.dtype_policy for part in maps]
+    try:
+        for part in maps:
+            part.dtype_policy = part.variable_dtype
+        yield
+    finally:
+        for part, policy in zip(maps, policies, strict=True):
+            part.dtype_policy = policy
+
+
 def save_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
     """Writes the weights of a model, compiled or not, without its optimizer.
 
@@ -63,7 +78,7 @@ def save_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
         for variable in model.variables
     )
     check_room(Path(path), num_bytes)
-    with without_optimizer(model):
+    with without_optimizer(model), _lora_in_full(model):
         model.save_weights(path)
 
 

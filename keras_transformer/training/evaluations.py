@@ -188,7 +188,8 @@ class Evaluations:
             raise UserError("No step was trained: allow more steps or minutes.")
         score, selects = self._score, run.settings.select_best and bool(run.data.valid_batches)
         candidates: list[tuple[float, str, Path]] = []
-        for name, path, size in self._candidates(files):
+        # As a list, because LoRA's moving average belongs to the matrices before any are loaded.
+        for name, path, size in list(self._candidates(files)):
             if not selects and (candidates or path == checkpoints.best_path):
                 break
             problem = run.group.in_first(_average, files[-size:], path) if size > 1 else None

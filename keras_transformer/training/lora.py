@@ -1,11 +1,9 @@
 """LoRA for a whole model: only small factors beside its linear maps train."""
 
-from typing import Any
-
 import keras
 
 from keras_transformer.layers.checks import check_positive_integer
-from keras_transformer.layers.effective_weights import maps_of
+from keras_transformer.layers.effective_weights import all_maps
 
 
 def enable_lora(model: keras.Model, rank: int = 8, lora_alpha: float | None = None) -> None:
@@ -34,23 +32,18 @@ def enable_lora(model: keras.Model, rank: int = 8, lora_alpha: float | None = No
     Reference: Hu et al. (2021), "LoRA: Low-Rank Adaptation of Large Language Models".
     """
     check_positive_integer("rank", rank)
-    layers = [layer for layer in (model, *model.layers) if isinstance(layer, keras.layers.Layer)]
-    parts: dict[int, Any] = {}
-    for layer in layers:
-        for part in (layer, *(part for _, part in maps_of(layer))):
-            if isinstance(part, keras.layers.Dense):
-                parts[id(part)] = part
+    parts = [part for part in all_maps(model) if isinstance(part, keras.layers.Dense)]
     if not parts:
         rule = "`model` must contain linear maps, layers of class `Dense`"
         raise ValueError(f"{rule}. Received: model={model!r}")
-    for part in parts.values():
+    for part in parts:
         if part.lora_enabled or part.quantization_mode not in (None, "int8", "int4"):
             state = "LoRA" if part.lora_enabled else f"quantization_mode={part.quantization_mode!r}"
             rule = "LoRA is for maps without it, plain or quantized in int8 or int4"
             raise ValueError(f"{rule}. Received: {part.path!r} with {state}")
     model.trainable = True  # The parts of a frozen model would stay frozen.
     factors = set()
-    for part in parts.values():
+    for part in parts:
         part.enable_lora(rank, lora_alpha)
         factors |= {id(part.lora_kernel_a), id(part.lora_kernel_b)}
     for weight in model.trainable_weights:

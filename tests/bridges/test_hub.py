@@ -10,7 +10,6 @@ import warnings
 import numpy as np
 import pytest
 import safetensors.numpy
-import safetensors.torch
 
 from keras_transformer.bridges import load_opus_mt
 from keras_transformer.cli import main
@@ -228,8 +227,10 @@ _READ |= dict.fromkeys(("vocab.json", "generation_config.json"), _READ["config.j
 
 def _change_tensor(change):
     def change_file(folder):
-        torch = pytest.importorskip("torch")
-        tensors = safetensors.torch.load_file(folder / "model.safetensors")
+        torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
+        from safetensors.torch import load_file
+
+        tensors = load_file(folder / "model.safetensors")
         with warnings.catch_warnings(action="ignore"):  # of torch, about rare kinds
             tensors["model.shared.weight"] = change(torch, tensors["model.shared.weight"])
         (folder / "model.safetensors").unlink()

@@ -96,6 +96,15 @@ def test_lora_changes_the_maps_by_its_rank_and_resumes(tmp_path, general):
         assert_close(model(inputs), loaded(inputs))
 
 
+def test_the_moving_average_of_lora_is_of_the_factors_alone(tmp_path, general):
+    """An average with almost no memory scores as the last step does."""
+    recipe, lines = {**RECIPE, "ema_momentum": 1e-6, "peak_learning_rate": 0.5}, []
+    start = {"start_from": general[0], "model": {}, "lora": 2, "recipe": recipe}
+    run(tmp_path, lines, **start, max_steps=3, average_windows=(1,))
+    losses = dict(line.split(": validation loss ") for line in lines if ": validation loss" in line)
+    assert losses["step 3"] == losses["moving average of the weights"]
+
+
 def test_lora_is_for_a_model_and_its_own_vocabulary(tmp_path, general):
     with pytest.raises(ValueError, match="`lora` adapts the model of `start_from`"):
         settings(lora=2)

@@ -4,10 +4,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.training import enable_lora
+from keras_transformer.layers.effective_weights import all_maps, effective_matrix
+from keras_transformer.models import Transformer
+from keras_transformer.training import enable_lora, load_weights_only, save_weights_only
 from tests.closeness import assert_close
 from tests.composition.answers import answer, tiny_transformer
-from tests.composition.test_quantization_and_lora import quantize
+from tests.composition.test_quantization_and_lora import add_lora, quantize
 from tests.docs.page_blocks import blocks_of
 from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array
@@ -55,6 +57,29 @@ def test_a_composed_model_is_adapted_as_a_whole():
     enable_lora(model, rank=1)
     assert len(model.trainable_weights) == 2 * (6 + 1)
     assert all("lora" in weight.name for weight in model.trainable_weights)
+
+
+def test_the_maps_of_models_in_a_model_are_adapted():
+    inner = keras.Sequential([keras.Input((None, 8)), keras.layers.Dense(3)])
+    model = keras.Sequential([keras.Input((None, 8)), classifier(), keras.layers.Dense(8), inner])
+    enable_lora(model, rank=1)
+    assert len(model.trainable_weights) == 2 * (6 + 1 + 1 + 1)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_weight_files_of_mixed_precision_hold_small_changes(dtype, tmp_path):
+    """Keras adds the factors in half precision, in which a change of 0.01 % is lost."""
+    model = Transformer(tiny_transformer().config, dtype=dtype)
+    add_lora(model)
+    for weight in model.trainable_weights:
+        weight.assign(weight * 0.01)
+    expected = [array(effective_matrix(part)) for part in all_maps(model)]
+    save_weights_only(model, tmp_path / "model.weights.h5")
+    assert {part.dtype_policy.name for part in all_maps(model)} == {dtype}
+    loaded = tiny_transformer()
+    load_weights_only(loaded, tmp_path / "model.weights.h5")
+    for part, matrix in zip(all_maps(loaded), expected, strict=True):
+        assert_close(array(effective_matrix(part)), matrix)
 
 
 def test_maps_that_cannot_have_lora_are_refused():
