@@ -140,12 +140,10 @@ class TiedEmbedding(CompositeLayer):
             matrix, bias = self.output_weights(embeddings)
             logits = ops.matmul(rows, ops.transpose(matrix))
         else:
-            bias, is_quantized = self.bias, self.embedding.quantization_mode is not None
-            logits = (self._quantized_logits if is_quantized else self._logits)(rows)
+            bias, part = self.bias, self.embedding
+            is_plain = part.quantization_mode is None
+            logits = part(rows, reverse=True) if is_plain else self._quantized_logits(rows)
         return logits if bias is None else logits + ops.cast(bias, logits.dtype)
-
-    def _logits(self, rows):
-        return self.embedding(rows, reverse=True)
 
     def _quantized_logits(self, rows):
         """Returns the logits of a quantized matrix, with the gradient and LoRA that Keras omits."""
@@ -157,7 +155,7 @@ class TiedEmbedding(CompositeLayer):
                 upstream = args[0] if upstream is None else upstream
                 return ops.matmul(upstream, ops.cast(effective_matrix(part), upstream.dtype))
 
-            return self._logits(rows), gradient
+            return part(rows, reverse=True), gradient
 
         logits = logits_with_gradient(rows)
         if part.lora_enabled:

@@ -56,6 +56,9 @@ class StartingModel:
         pair = TokenizerPair(source, target)
         if _contents(pair) == _contents(self._known):
             return
+        if settings.lora is not None:
+            rule = "`lora` trains no embeddings, so the vocabulary must be that of `start_from`"
+            raise UserError(f"{rule}. Received: lora={settings.lora} with another vocabulary")
         for side in ("source", "of_target"):
             new, known = getattr(pair, side), getattr(self._known, side)
             if isinstance(new, SubwordTokenizer) != isinstance(known, SubwordTokenizer):
@@ -75,11 +78,6 @@ class StartingModel:
         kept = set(self.tokenizers.source.symbols).intersection(tags)
         return dataclasses.replace(profile, tags=tuple(sorted(kept.union(profile.tags or ()))))
 
-    @property
-    def keeps_vocabulary(self) -> bool:
-        """Whether the training uses the vocabulary of the model."""
-        return self.tokenizers is self._known
-
     def copy_weights(self, transformer, report: Callable[[str], object]) -> None:
         """Sets the weights of a `Transformer`.
 
@@ -89,7 +87,7 @@ class StartingModel:
         model = read_model(self._directory, self._config)
         pair, known = self.tokenizers, self._known
         parts = ["encoder", "decoder"]
-        if self.keeps_vocabulary:
+        if pair is known:
             parts += ["source_embedding", "target_embedding"]
         try:
             for name in parts:
@@ -97,7 +95,7 @@ class StartingModel:
         except ValueError as error:
             message = "The settings must not change the weights of the model to start from"
             raise UserError(f"{message}: {one_line(error)}") from error
-        if self.keeps_vocabulary:
+        if pair is known:
             return
         if not pair.is_shared:
             layers = transformer.source_embedding, model.source_embedding

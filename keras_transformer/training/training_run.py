@@ -272,9 +272,6 @@ def start_run(output: Path, corpora, settings, tokenizers, report, strategy=None
     if settings.start_from is not None:
         start = StartingModel(settings, tokenizers)
         source, target = start.tokenizers
-        if settings.lora is not None and not start.keeps_vocabulary:
-            rule = "`lora` trains no embeddings, so the vocabulary must be that of `start_from`"
-            raise UserError(f"{rule}. Received: lora={settings.lora} with another vocabulary")
         settings = dataclasses.replace(settings, shared_vocabulary=target is None)
     if source is not None and (target is not None or task.shares_a_given_tokenizer):
         tokenizers = TokenizerPair(source, target)
