@@ -1,4 +1,4 @@
-"""What `assert_close` accepts and refuses; tests have no other tolerances of rounding."""
+"""Tests of `assert_close`, and that no other test has a tolerance of rounding."""
 
 import ast
 import pathlib
