@@ -206,7 +206,7 @@ def parts_of(layer: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Laye
 
     def walk(parent, prefix):
         # On torch a layer is a module, which does not keep its parts in its attributes.
-        modules = parent.named_children() if keras.backend.backend() == "torch" else ()
+        modules = parent.named_children() if hasattr(parent, "named_children") else ()
         for name, value in {**vars(parent), **dict(modules)}.items():
             items = {name: value}
             if isinstance(value, list):
