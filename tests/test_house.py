@@ -10,7 +10,7 @@ from tests.docs.public_names import public_members, public_methods
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 # A room imports from its own row and from rows above it.
 ROWS = (
-    ("errors", "files"),
+    ("checks", "errors", "files"),
     ("layers",),
     ("settings",),
     ("decoding",),
@@ -53,9 +53,9 @@ def room_of(module):
     return module.split(".")[0]
 
 
-def test_the_top_level_has_rooms_and_three_files():
+def test_the_top_level_has_rooms_and_four_files():
     files = {path.name for path in PACKAGE.glob("*.py")}
-    assert files == {"__init__.py", "errors.py", "files.py"}
+    assert files == {"__init__.py", "checks.py", "errors.py", "files.py"}
     assert {room_of(name) for name in MODULES if name} == set(RANKS)
 
 

@@ -4,7 +4,7 @@ import pathlib
 import sys
 
 import keras_transformer
-from keras_transformer.layers.checks import check_choice
+from keras_transformer.checks import check_choice
 from tests.docs.public_names import load_script
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent

@@ -14,8 +14,8 @@ import numpy as np
 
 from keras_transformer.bridges import peer
 from keras_transformer.bridges.torch import tensors
+from keras_transformer.checks import check_positive_integer
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.layers.effective_weights import plain_copy
 from keras_transformer.models import Transformer, TransformerConfig
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_transformer.checks import check_argument, check_choice, checked_number
 from keras_transformer.decoding.constraints import CONSTRAINTS
 from keras_transformer.decoding.search import Search, SearchResult, keep_shapes, run_search
 from keras_transformer.decoding.top_k import top_k
-from keras_transformer.layers.checks import check_argument, check_choice, checked_number
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.settings.setting import BEAMS, choice, number, setting
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import keras
 from keras import ops
 
+from keras_transformer.checks import check_argument, check_positive_integer
 from keras_transformer.decoding.constraints import (
     CONSTRAINTS,
     Constraint,
@@ -14,7 +15,6 @@ from keras_transformer.decoding.constraints import (
     is_constraint,
 )
 from keras_transformer.layers.caches import take_rows
-from keras_transformer.layers.checks import check_argument, check_positive_integer
 from keras_transformer.layers.tensors import Tensor, check_shape
 from keras_transformer.settings.setting import Settings, check_member
 

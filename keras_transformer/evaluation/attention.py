@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_transformer.checks import check_argument, check_choice
 from keras_transformer.data.tokenizer import BOS_ID
 from keras_transformer.files import atomic_write
 from keras_transformer.inference.pipeline import Pipeline
-from keras_transformer.layers.checks import check_argument, check_choice
 
 KINDS = ("encoder", "decoder", "cross")
 _TEMPLATE = pathlib.Path(__file__).with_name("attention_page.html")

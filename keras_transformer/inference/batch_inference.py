@@ -10,12 +10,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.checks import check_positive_integer
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import ForcedPrefix, SearchResult
 from keras_transformer.decoding.compiled import CompiledSearches
 from keras_transformer.errors import UserError
 from keras_transformer.inference.shortlist import Shortlist
-from keras_transformer.layers.checks import check_positive_integer
 
 # Source lengths are rounded up to a multiple, because each shape compiles a function on JAX and a
 # oneDNN kernel on TensorFlow. On JAX, answer lengths are too, and numbers of rows to powers of 2.

@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Iterator
 
 from keras_transformer import __version__
+from keras_transformer.checks import check_argument, check_boolean
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import search_from_dict
 from keras_transformer.errors import UserError, one_line
@@ -22,7 +23,6 @@ from keras_transformer.inference.model_files import (
     find_config,
 )
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.layers.checks import check_argument, check_boolean
 from keras_transformer.layers.composite_layer import quantized_parts
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, weight_files
 from keras_transformer.settings.transformer_config import count_parameters

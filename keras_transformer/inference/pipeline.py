@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.checks import check_positive_integer
 from keras_transformer.data.tokenizer import EOS_ID, Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import search_to_dict
@@ -24,7 +25,6 @@ from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, BatchI
 from keras_transformer.inference.model_directory import CONFIG_FILE, reading_values
 from keras_transformer.inference.results import Hypothesis
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer, TransformerConfig
 

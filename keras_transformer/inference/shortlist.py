@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_transformer.checks import check_positive_integer
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.tokenizer import SPECIAL_PIECES
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding.top_k import SMALLEST_DYNAMIC_SIZE
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_files, current_file
-from keras_transformer.layers.checks import check_positive_integer
 
 SHORTLIST_FILE = "shortlist.npz"
 # Allowed numbers of tokens; only a few, because each number compiles more kernels.

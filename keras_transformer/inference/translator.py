@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from keras import ops
 
+from keras_transformer.checks import check_argument, check_choice
 from keras_transformer.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
@@ -17,7 +18,6 @@ from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
 from keras_transformer.inference.results import Alignment, Hypothesis, Score, align_words
 from keras_transformer.inference.sentences import SentenceProfile, TextPart, split_tags, split_text
 from keras_transformer.inference.shortlist import Shortlist
-from keras_transformer.layers.checks import check_argument, check_choice
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 from keras_transformer.models.cross_entropy import cross_entropy
 

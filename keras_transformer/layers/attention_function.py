@@ -7,7 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers import checks, kernels
+from keras_transformer import checks
+from keras_transformer.layers import kernels
 from keras_transformer.layers.attention_position import DistanceVectors
 from keras_transformer.layers.dropout_and_normalization import Dropout
 from keras_transformer.layers.flash_attention import (

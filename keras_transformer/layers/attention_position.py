@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers import checks
+from keras_transformer import checks
 from keras_transformer.layers.position_encoding import position_angles
 from keras_transformer.layers.tensors import Tensor, at_least_float32
 

@@ -9,7 +9,8 @@ from typing import Any, Self
 
 import keras
 
-from keras_transformer.layers import checks, kernels
+from keras_transformer import checks
+from keras_transformer.layers import kernels
 
 _serialize = keras.saving.serialize_keras_object
 

@@ -6,10 +6,10 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_transformer.checks import check_argument
 from keras_transformer.layers import stack
 from keras_transformer.layers.attention_position import AttentionPosition, check_position
 from keras_transformer.layers.caches import DecoderBlockCache, DecoderCache, check_built
-from keras_transformer.layers.checks import check_argument
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     check_arguments,

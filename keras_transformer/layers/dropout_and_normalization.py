@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.checks import check_positive_number, check_rate, check_seed
 from keras_transformer.layers import kernels
-from keras_transformer.layers.checks import check_positive_number, check_rate, check_seed
 from keras_transformer.layers.tensors import Tensor
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.checks import check_argument
 from keras_transformer.layers import caches
 from keras_transformer.layers.attention_function import (
     AttentionFunction,
@@ -17,7 +18,6 @@ from keras_transformer.layers.attention_position import (
     check_position,
 )
 from keras_transformer.layers.caches import Cache
-from keras_transformer.layers.checks import check_argument
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     built_dense,

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.checks import check_positive_integer, check_positive_number
 from keras_transformer.layers import kernels
-from keras_transformer.layers.checks import check_positive_integer, check_positive_number
 from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape, reshape
 
 _LEADING_BITS = 8

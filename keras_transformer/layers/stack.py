@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_argument
+from keras_transformer.checks import check_argument
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     build_part,

@@ -11,12 +11,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.checks import check_argument, check_positive_integer
 from keras_transformer.decoding import GreedySearch, Sampling, SearchResult
 from keras_transformer.decoding.compiled import CompiledSearches
 from keras_transformer.decoding.search import Search
 from keras_transformer.layers import Decoder
 from keras_transformer.layers.caches import take_rows
-from keras_transformer.layers.checks import check_argument, check_positive_integer
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models.micro_batches import MicroBatchModel
 

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from keras import ops
 
+from keras_transformer.checks import check_argument, check_boolean
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
-from keras_transformer.layers.checks import check_argument, check_boolean
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 from keras_transformer.parsing.linearization import Linearization

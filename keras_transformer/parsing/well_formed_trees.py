@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
+from keras_transformer.checks import check_positive_integer
 from keras_transformer.data.subword_tokenizer import SubwordTokenizer
 from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from keras_transformer.decoding.constraints import Generated
-from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.layers.tensors import Tensor, check_shape
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
 

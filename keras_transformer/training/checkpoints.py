@@ -14,9 +14,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_transformer.checks import check_positive_integer
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, remove_leftovers
-from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models.weight_files import WEIGHTS_SUFFIX, save_weights_only
 from keras_transformer.training.distribution import model_scope
 

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.checks import check_positive_integer
 from keras_transformer.layers.effective_weights import all_maps
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_boolean, check_choice, checked_number
+from keras_transformer.checks import check_boolean, check_choice, checked_number
 from keras_transformer.layers.tensors import Tensor, at_least_float32
 from keras_transformer.models.cross_entropy import (
     ProjectedCrossEntropy,

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_positive_number
+from keras_transformer.checks import check_positive_number
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models.micro_batches import num_replicas
 from keras_transformer.settings.presets import TrainingRecipe

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers.checks import check_positive_number
+from keras_transformer.checks import check_positive_number
 from tests.layers.harness import check_layer
 from tests.layers.oracle_parameters import array
 
