@@ -1,10 +1,10 @@
 """Cross-entropy with label smoothing, of logits or together with the projection to logits.
 
 The smoothed target is `1 - a` times the label plus `a` times the uniform distribution over all `V`
-ids (see `smoothing_weight`). So the loss is `-(1 - a) * log p(label) - a * mean(log p)`, which
+ids (see `uniform_share`). So the loss is `-(1 - a) * log p(label) - a * mean(log p)`, which
 needs no `[..., V]` target. Its gradient with respect to the logits is `softmax(logits) - target`.
-Without XLA every operation is a pass over `[rows, V]`, so on TensorFlow loss and gradient share one
-softmax.
+Without XLA every operation is a pass over `[tokens, V]`, so on TensorFlow loss and gradient share
+one softmax.
 """
 
 import functools
@@ -29,17 +29,17 @@ _GPU_FACTOR = 8
 _SMALLEST_EXACT = 1e-30
 
 
-def smoothing_weight(label_smoothing: float, num_classes: int, convention: str = "t2t") -> float:
+def uniform_share(label_smoothing: float, num_classes: int, convention: str = "t2t") -> float:
     """Returns `a`, the share of the uniform distribution over all ids in the smoothed target."""
     if convention == "t2t" and num_classes > 1:
         return label_smoothing * num_classes / (num_classes - 1)
     return label_smoothing
 
 
-def cross_entropy(labels: Tensor, logits: Tensor, weight: float = 0.0) -> Tensor:
+def cross_entropy(labels: Tensor, logits: Tensor, smoothing: float = 0.0) -> Tensor:
     """Returns the cross-entropy of labels `[...]` and logits `[..., V]`, in at least float32.
 
-    `weight` is `a` of `smoothing_weight`.
+    `smoothing` is the `uniform_share` of the target.
     """
     if keras.backend.backend() == "jax":
         # XLA makes two passes over the logits of this, and one of its gradient. A lookup of the
@@ -48,19 +48,19 @@ def cross_entropy(labels: Tensor, logits: Tensor, weight: float = 0.0) -> Tensor
         is_label = ops.equal(ops.arange(logits.shape[-1], dtype="int32"), labels[..., None])
         of_labels = ops.sum(ops.where(is_label, logits, 0.0), axis=-1)
         normalizer = ops.log(ops.sum(ops.exp(logits), axis=-1))
-        return normalizer - (1.0 - weight) * of_labels - weight * ops.mean(logits, axis=-1)
+        return normalizer - (1.0 - smoothing) * of_labels - smoothing * ops.mean(logits, axis=-1)
     log_probabilities = ops.log_softmax(logits)
     of_labels = ops.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0]
-    return -(1.0 - weight) * of_labels - weight * ops.mean(log_probabilities, axis=-1)
+    return -(1.0 - smoothing) * of_labels - smoothing * ops.mean(log_probabilities, axis=-1)
 
 
-def _r_drop_losses(labels, logits, weight, alpha):
+def _r_drop_losses(labels, logits, smoothing, alpha):
     """Returns half of the loss of R-Drop (Liang et al., 2021, equation 4) for every token.
 
     It is the mean of the cross-entropies of two passes, `[tokens, 2, V]`, plus `alpha / 4` times
     the sum of the two KL divergences between their distributions.
     """
-    entropies = cross_entropy(ops.stack([labels, labels], axis=1), logits, weight)
+    entropies = cross_entropy(ops.stack([labels, labels], axis=1), logits, smoothing)
     log_probabilities = ops.log_softmax(logits)
     first, second = log_probabilities[:, 0], log_probabilities[:, 1]
     products = (ops.exp(first) - ops.exp(second)) * (first - second)
@@ -70,56 +70,51 @@ def _r_drop_losses(labels, logits, weight, alpha):
 class ProjectedCrossEntropy(keras.layers.Layer):
     """Cross-entropy of `states . embeddings^T`, in slices that need little memory; 0 on padding.
 
-    `embedding` is a `TiedEmbedding`, `weight` as in `cross_entropy`, `r_drop` the alpha of R-Drop:
-    above 0, `states` have two rows for each row of labels in training. With `static_shapes`,
-    TensorFlow computes all logits at once, for XLA.
+    `embedding` is a `TiedEmbedding`, `smoothing` as in `cross_entropy`, `r_drop` the alpha of
+    R-Drop: above 0, `states` hold each sentence of the labels twice in training. With
+    `static_shapes`, TensorFlow computes all logits at once, for XLA.
     """
 
-    def __init__(self, embedding, weight: float, r_drop: float = 0.0, **kwargs):
+    def __init__(self, embedding, smoothing: float, r_drop: float = 0.0, **kwargs):
         # Casts nothing: the gradient of the matrix, a sum over all tokens, keeps its precision.
         super().__init__(autocast=False, **kwargs)
         self.embedding = embedding
-        self.weight = weight
+        self.smoothing = smoothing
         self.r_drop = r_drop
         self.static_shapes = False
 
     def call(self, states, labels, training=False):
-        # A quantized matrix rounds the states too, so only `project` gives the model's logits.
-        is_quantized = self.embedding.embedding.quantization_mode is not None
-        if not is_quantized:
-            states, embeddings = self._with_bias(states)
+        is_tensorflow = keras.backend.backend() == "tensorflow"
         is_token = ops.not_equal(labels, self.embedding.padding_id)
         r_drop = self.r_drop if training else 0.0
+        slice_size = max(1, _logits_bytes() // (8 if r_drop else 4) // self.embedding.vocab_size)
         if r_drop:
-            (rows, length), width = ops.shape(labels), states.shape[-1]
-            states = ops.transpose(ops.reshape(states, (rows, 2, length, width)), (0, 2, 1, 3))
-        is_on_gpu = keras.backend.backend() == "jax" and jax.default_backend() == "gpu"
-        slice_bytes = (_GPU_FACTOR if is_on_gpu else 1) * LOGITS_BYTES
-        slice_rows = max(1, slice_bytes // (8 if r_drop else 4) // self.embedding.vocab_size)
-        is_tensorflow = keras.backend.backend() == "tensorflow"
-        if is_tensorflow and not self.static_shapes and not is_quantized:
-            options = self.weight, slice_rows, r_drop
-            return _fused_losses(states, embeddings, labels, is_token, training, *options)
-        # The gradient computes the logits of a slice again.
-        kernel = None if is_quantized else ops.cast(embeddings, states.dtype)
-        flat = ops.reshape(states, (-1, *states.shape[2:]))
-        flat_labels = ops.reshape(labels, (-1,))
+            (batch, length), width = ops.shape(labels), states.shape[-1]
+            # [batch * 2, length, width] -> [batch, length, 2, width]
+            states = ops.transpose(ops.reshape(states, (batch, 2, length, width)), (0, 2, 1, 3))
+        if self.embedding.embedding.quantization_mode is not None:
+            project = self.embedding.project  # It rounds the states too, as the model does.
+        else:
+            states, matrix = self._with_bias(states)
+            if is_tensorflow and not self.static_shapes:
+                options = self.smoothing, slice_size, r_drop
+                return _fused_losses(states, matrix, labels, is_token, training, *options)
+            project = functools.partial(_product, ops.cast(matrix, states.dtype))
 
         def slice_losses(states, labels):
-            if kernel is None:
-                logits = self.embedding.project(states)
-            else:
-                logits = ops.matmul(states, ops.transpose(kernel))
+            logits = project(states)
             logits = ops.cast(logits, at_least_float32(logits.dtype))
             if r_drop:
-                return _r_drop_losses(labels, logits, self.weight, r_drop)
-            return cross_entropy(labels, logits, self.weight)
+                return _r_drop_losses(labels, logits, self.smoothing, r_drop)
+            return cross_entropy(labels, logits, self.smoothing)
 
-        if is_tensorflow or flat.shape[0] <= slice_rows:
+        flat = ops.reshape(states, (-1, *states.shape[2:]))
+        flat_labels = ops.reshape(labels, (-1,))
+        if is_tensorflow or flat.shape[0] <= slice_size:
             losses = slice_losses(flat, flat_labels)
-        else:
+        else:  # The gradient computes the logits of a slice again.
             recomputed = keras.remat(slice_losses)
-            slices = [slice(n, n + slice_rows) for n in range(0, flat.shape[0], slice_rows)]
+            slices = [slice(n, n + slice_size) for n in range(0, flat.shape[0], slice_size)]
             losses = ops.concatenate([recomputed(flat[part], flat_labels[part]) for part in slices])
         losses = ops.where(ops.reshape(is_token, (-1,)), losses, 0.0)
         return ops.reshape(losses, ops.shape(labels))
@@ -136,12 +131,21 @@ class ProjectedCrossEntropy(keras.layers.Layer):
         return keras.KerasTensor(labels.shape, dtype=at_least_float32(self.compute_dtype))
 
 
-def fused_cross_entropy(labels: Tensor, logits: Tensor, weight: float) -> Tensor:
+def _logits_bytes():
+    is_on_gpu = keras.backend.backend() == "jax" and jax.default_backend() == "gpu"
+    return (_GPU_FACTOR if is_on_gpu else 1) * LOGITS_BYTES
+
+
+def _product(matrix, states):
+    return ops.matmul(states, ops.transpose(matrix))
+
+
+def fused_cross_entropy(labels: Tensor, logits: Tensor, smoothing: float) -> Tensor:
     """Returns `cross_entropy`, on TensorFlow; 4 times as fast with its gradient on a CPU."""
     logits, labels = tf.convert_to_tensor(logits), tf.convert_to_tensor(labels)
     num_classes = logits.shape[-1]
-    losses = _row_losses(num_classes, logits.dtype.name)(
-        tf.reshape(labels, [-1]), tf.reshape(logits, [-1, num_classes]), weight
+    losses = _losses_of_logits(num_classes, logits.dtype.name)(
+        tf.reshape(labels, [-1]), tf.reshape(logits, [-1, num_classes]), smoothing
     )
     losses = tf.reshape(losses, tf.shape(labels))
     losses.set_shape(labels.shape)
@@ -149,53 +153,55 @@ def fused_cross_entropy(labels: Tensor, logits: Tensor, weight: float) -> Tensor
 
 
 @functools.cache
-def _row_losses(num_classes, dtype):
-    """Returns a TensorFlow function of labels, rows of logits and `weight`, for all models.
+def _losses_of_logits(num_classes, dtype):
+    """Returns a TensorFlow function of labels, logits and `smoothing`, for all models.
 
     TensorFlow keeps every custom gradient forever, together with the graph it was made in.
     """
-    rows, weight = tf.TensorSpec([None, num_classes], dtype), tf.TensorSpec([], dtype)
+    specs = [([None], "int32"), ([None, num_classes], dtype), ([], dtype)]
 
-    @tf.function(input_signature=[tf.TensorSpec([None], "int32"), rows, weight])
-    def row_losses(labels, logits, weight):
+    @tf.function(input_signature=[tf.TensorSpec(*spec) for spec in specs])
+    def losses_of(labels, logits, smoothing):
         @tf.custom_gradient
         def loss(logits):
             mean = tf.reduce_mean(logits, axis=-1)
-            losses, softmax = _losses_and_softmax(labels, logits, mean, weight)
+            losses, softmax = _losses_and_softmax(labels, logits, mean, smoothing)
 
             def gradient(upstream):
                 positions = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=-1)
-                at_labels = tf.fill(tf.shape(labels), weight - 1.0)
-                rows = softmax - weight / num_classes
-                return tf.tensor_scatter_nd_add(rows, positions, at_labels) * upstream[:, None]
+                at_labels = tf.fill(tf.shape(labels), smoothing - 1.0)
+                others = softmax - smoothing / num_classes
+                return tf.tensor_scatter_nd_add(others, positions, at_labels) * upstream[:, None]
 
             return losses, gradient
 
         return loss(logits)
 
-    return row_losses
+    return losses_of
 
 
-def _fused_losses(states, embeddings, labels, is_token, training, weight, rows, r_drop):
+def _fused_losses(states, embeddings, labels, is_token, training, smoothing, slice_size, r_drop):
     """Returns the losses, computed without padding; in training, together with the gradient."""
     positions = tf.where(is_token)
     tokens, token_labels = tf.gather_nd(states, positions), tf.gather_nd(labels, positions)
     embeddings = tf.convert_to_tensor(embeddings)
     if training:
         dtypes = tokens.dtype.name, embeddings.dtype.name
-        token_losses = _token_losses(embeddings.shape, tokens.shape[1:], *dtypes, rows, r_drop)
-        losses = token_losses(tokens, embeddings, token_labels, weight)
+        token_losses = _token_losses(
+            embeddings.shape, tokens.shape[1:], *dtypes, slice_size, r_drop
+        )
+        losses = token_losses(tokens, embeddings, token_labels, smoothing)
     else:
         ones = tf.ones_like(token_labels, at_least_float32(tokens.dtype))
-        losses = _in_slices(tokens, embeddings, token_labels, ones, weight, rows)
+        losses = _in_slices(tokens, embeddings, token_labels, ones, smoothing, slice_size)
     losses = tf.scatter_nd(positions, losses, tf.shape(labels, positions.dtype))
     losses.set_shape(labels.shape)
     return losses
 
 
 @functools.cache
-def _token_losses(kernel_shape, token_shape, dtype, embeddings_dtype, rows, r_drop):
-    """Returns a TensorFlow function of tokens, embeddings, labels and `weight`, for all models.
+def _token_losses(matrix_shape, token_shape, dtype, embeddings_dtype, slice_size, r_drop):
+    """Returns a TensorFlow function of tokens, embeddings, labels and `smoothing`, for all models.
 
     The forward pass computes the gradients too, for an upstream gradient that is the same for all
     tokens; they are computed again if it is not.
@@ -203,17 +209,17 @@ def _token_losses(kernel_shape, token_shape, dtype, embeddings_dtype, rows, r_dr
     wide = at_least_float32(dtype)
     signature = [
         tf.TensorSpec([None, *token_shape], dtype),
-        tf.TensorSpec(kernel_shape, embeddings_dtype),
+        tf.TensorSpec(matrix_shape, embeddings_dtype),
         tf.TensorSpec([None], "int32"),
         tf.TensorSpec([], wide),
     ]
 
     @tf.function(input_signature=signature)
-    def token_losses(tokens, embeddings, labels, weight):
+    def token_losses(tokens, embeddings, labels, smoothing):
         @tf.custom_gradient
         def differentiable_losses(tokens, embeddings):
             def with_gradients(factors):
-                arguments = tokens, embeddings, labels, factors, weight, rows
+                arguments = tokens, embeddings, labels, factors, smoothing, slice_size
                 return _in_slices(*arguments, r_drop, with_gradient=True)
 
             losses, *gradients = with_gradients(tf.ones_like(labels, wide))
@@ -233,33 +239,35 @@ def _token_losses(kernel_shape, token_shape, dtype, embeddings_dtype, rows, r_dr
     return token_losses
 
 
-def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, with_gradient=False):
-    """Returns losses, and gradients of their sum weighted by `factors`, in slices of `rows`."""
-    kernel, wide = tf.cast(embeddings, tokens.dtype), factors.dtype
-    kernel_sum = tf.reduce_sum(tf.cast(kernel, wide), axis=0)
-    rows_of_token = 2 if r_drop else 1
-    # The gradient of the logits is an array `[rows, V]`, plus two numbers: one at each label, and
+def _in_slices(
+    tokens, embeddings, labels, factors, smoothing, slice_size, r_drop=0.0, with_gradient=False
+):
+    """Returns losses, and gradients of their sum weighted by `factors`, slice by slice."""
+    matrix, wide = tf.cast(embeddings, tokens.dtype), factors.dtype
+    matrix_sum = tf.reduce_sum(tf.cast(matrix, wide), axis=0)
+    passes = 2 if r_drop else 1
+    # The gradient of the logits is an array `[tokens, V]`, plus two numbers: one at each label, and
     # one everywhere.
-    at_label, everywhere = (weight - 1.0) / rows_of_token, -weight / kernel.shape[0] / rows_of_token
+    at_label, everywhere = (smoothing - 1.0) / passes, -smoothing / matrix.shape[0] / passes
     number = tf.shape(tokens)[0]
-    count = tf.maximum(1, (number + rows - 1) // rows)  # A replica may have no token.
+    count = tf.maximum(1, (number + slice_size - 1) // slice_size)  # A replica may have no token.
     arrays = [
         tf.TensorArray(kind, count, element_shape=shape, infer_shape=False)
         for kind, shape in ((factors.dtype, [None]), (tokens.dtype, [None, *tokens.shape[1:]]))
     ]
 
     def body(index, losses, token_gradients, dense_gradient, sparse_gradient):
-        here = slice(index * rows, tf.minimum((index + 1) * rows, number))
+        here = slice(index * slice_size, tf.minimum((index + 1) * slice_size, number))
         states = tf.reshape(tokens[here], [-1, tokens.shape[-1]])
-        labels_here = tf.repeat(labels[here], rows_of_token)
-        logits = tf.cast(tf.matmul(states, kernel, transpose_b=True), wide)
-        mean = tf.linalg.matvec(tf.cast(states, wide), kernel_sum / kernel.shape[0])
-        loss, by_logits = _losses_and_softmax(labels_here, logits, mean, weight)
+        labels_here = tf.repeat(labels[here], passes)
+        logits = tf.cast(tf.matmul(states, matrix, transpose_b=True), wide)
+        mean = tf.linalg.matvec(tf.cast(states, wide), matrix_sum / matrix.shape[0])
+        loss, by_logits = _losses_and_softmax(labels_here, logits, mean, smoothing)
         if r_drop:
             loss, by_logits = _with_divergences(loss, by_logits, logits, r_drop)
         losses = losses.write(index, loss)
         if with_gradient:
-            factors_here = tf.repeat(factors[here], rows_of_token)[:, None]
+            factors_here = tf.repeat(factors[here], passes)[:, None]
             by_states, dense, sparse = gradients(states, labels_here, by_logits, factors_here)
             by_states = tf.reshape(by_states, [-1, *tokens.shape[1:]])
             token_gradients = token_gradients.write(index, by_states)
@@ -268,20 +276,20 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, wi
         return index + 1, losses, token_gradients, dense_gradient, sparse_gradient
 
     def gradients(states, labels, by_logits, factors):
-        """Returns the gradient of the states, and of the kernel by `by_logits` and by the rest."""
+        """Returns the gradient of the states, and of the matrix by `by_logits` and by the rest."""
         dtype, rounded = states.dtype, tf.cast(by_logits, states.dtype)
         at_labels = tf.fill(tf.shape(labels), at_label)
         if dtype != wide:  # At the labels, the rounding error is added back.
             at_labels += tf.gather(by_logits, labels, batch_dims=1)
             at_labels -= tf.cast(tf.gather(rounded, labels, batch_dims=1), wide)
         at_labels = at_labels[:, None]
-        others = at_labels * tf.cast(tf.gather(kernel, labels), wide) + everywhere * kernel_sum
-        # Rows of the small matrices are scaled instead of those of the large one.
-        by_states = (tf.cast(tf.matmul(rounded, kernel), wide) + others) * factors
+        others = at_labels * tf.cast(tf.gather(matrix, labels), wide) + everywhere * matrix_sum
+        # The small matrices are scaled instead of the large one.
+        by_states = (tf.cast(tf.matmul(rounded, matrix), wide) + others) * factors
         scaled = tf.cast(states, wide) * factors
         # In this order oneDNN copies the small matrix, not the large one.
         dense = tf.cast(tf.matmul(tf.cast(scaled, dtype), rounded, transpose_a=True), wide)
-        sparse = tf.math.unsorted_segment_sum(at_labels * scaled, labels, kernel.shape[0])
+        sparse = tf.math.unsorted_segment_sum(at_labels * scaled, labels, matrix.shape[0])
         sparse += everywhere * tf.reduce_sum(scaled, axis=0)
         return tf.cast(by_states, dtype), dense, sparse
 
@@ -294,12 +302,12 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, wi
     )
     if not with_gradient:
         return losses.concat()
-    kernel_gradient = tf.cast(tf.transpose(dense_gradient) + sparse_gradient, embeddings.dtype)
-    return losses.concat(), token_gradients.concat(), kernel_gradient
+    matrix_gradient = tf.cast(tf.transpose(dense_gradient) + sparse_gradient, embeddings.dtype)
+    return losses.concat(), token_gradients.concat(), matrix_gradient
 
 
-def _losses_and_softmax(labels, logits, mean, weight):
-    """Returns the losses of `[rows, V]` logits whose rows have the given means, and the softmax."""
+def _losses_and_softmax(labels, logits, mean, smoothing):
+    """Returns the losses of logits `[tokens, V]`, given their means `[tokens]`, and the softmax."""
     softmax = tf.nn.softmax(logits)
     label_logits = tf.gather(logits, labels, batch_dims=1)
     label_softmax = tf.gather(softmax, labels, batch_dims=1)
@@ -313,11 +321,11 @@ def _losses_and_softmax(labels, logits, mean, weight):
             - tf.math.log(tf.reduce_max(softmax, axis=-1))
         ),
     )
-    return losses + weight * (label_logits - mean), softmax
+    return losses + smoothing * (label_logits - mean), softmax
 
 
 def _with_divergences(losses, softmax, logits, alpha):
-    """Returns `_r_drop_losses` of pairs of rows, and the part of the gradient for each logit."""
+    """Returns `_r_drop_losses` of pairs of passes, and the part of the gradient for each logit."""
     p, q = tf.unstack(tf.reshape(softmax, [-1, 2, softmax.shape[-1]]), axis=1)
     first, second = tf.unstack(tf.reshape(logits, [-1, 2, logits.shape[-1]]), axis=1)
     difference = first - second

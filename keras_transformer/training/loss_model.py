@@ -12,7 +12,7 @@ from keras_transformer.models.cross_entropy import (
     ProjectedCrossEntropy,
     cross_entropy,
     fused_cross_entropy,
-    smoothing_weight,
+    uniform_share,
 )
 from keras_transformer.models.micro_batches import MicroBatchModel, num_replicas, token_mean_weights
 from keras_transformer.settings.presets import TrainingRecipe
@@ -95,9 +95,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         logits = ops.convert_to_tensor(y_pred)
         logits = ops.cast(logits, at_least_float32(logits.dtype))
         labels = ops.cast(y_true, "int32")
-        weight = smoothing_weight(self.label_smoothing, logits.shape[-1], self.convention)
+        smoothing = uniform_share(self.label_smoothing, logits.shape[-1], self.convention)
         is_tensorflow = keras.backend.backend() == "tensorflow"
-        return (fused_cross_entropy if is_tensorflow else cross_entropy)(labels, logits, weight)
+        return (fused_cross_entropy if is_tensorflow else cross_entropy)(labels, logits, smoothing)
 
     def get_config(self) -> dict:
         config = {"label_smoothing": self.label_smoothing, "convention": self.convention}
@@ -166,10 +166,10 @@ class LossModel(MicroBatchModel):
         ids = [twice(inputs[name]) for name in names if name != "labels"]
         states = transformer.decoder_states(*ids)
         size = transformer.config.output_vocab_size
-        weight = smoothing_weight(loss.label_smoothing, size, convention)
+        smoothing = uniform_share(loss.label_smoothing, size, convention)
         projection = ProjectedCrossEntropy(
             transformer.target_embedding,
-            weight,
+            smoothing,
             r_drop,
             dtype=transformer.dtype_policy.variable_dtype,
             name="token_losses",

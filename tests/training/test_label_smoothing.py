@@ -8,7 +8,7 @@ from keras import ops
 from keras_transformer.models.cross_entropy import (
     cross_entropy,
     fused_cross_entropy,
-    smoothing_weight,
+    uniform_share,
 )
 from keras_transformer.training import LabelSmoothedCrossEntropy
 from tests.closeness import assert_close
@@ -58,10 +58,10 @@ def test_equals_the_explicit_soft_target_in_value_and_gradient(example, conventi
 )
 def test_both_forms_give_the_same_value_and_gradient(example, function):
     labels, logits = example
-    weight = smoothing_weight(0.1, CLASSES)
+    smoothing = uniform_share(0.1, CLASSES)
     upstream = np.random.default_rng(1).normal(size=labels.shape)
     value, gradient = value_and_gradient(
-        lambda y, x: function(y, x, weight), labels, logits, upstream
+        lambda y, x: function(y, x, smoothing), labels, logits, upstream
     )
     expected = oracle.smoothed_cross_entropy(labels, logits, 0.1)
     assert_close(value, expected, FLOAT)
@@ -99,10 +99,10 @@ def test_compiled_graph_has_no_one_hot_and_one_gradient(example):
     assert_close(step(labels, logits), expected)
 
 
-def test_weight_of_few_classes():
+def test_share_of_few_classes():
     """With one id, no other could share what is taken from the label: the loss is 0 anyway."""
-    assert [smoothing_weight(0.1, num_classes) for num_classes in (1, 2, 5)] == [0.1, 0.2, 0.125]
-    assert [smoothing_weight(0.1, num_classes, "keras") for num_classes in (1, 2)] == [0.1, 0.1]
+    assert [uniform_share(0.1, num_classes) for num_classes in (1, 2, 5)] == [0.1, 0.2, 0.125]
+    assert [uniform_share(0.1, num_classes, "keras") for num_classes in (1, 2)] == [0.1, 0.1]
 
 
 def test_config_round_trip():

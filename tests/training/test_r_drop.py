@@ -56,7 +56,7 @@ def test_loss_and_gradient_are_those_of_equation_4(monkeypatch, slices, equal_fa
     plain = types.SimpleNamespace(quantization_mode=None)
     values = {"embedding": plain, "padding_id": 0, "vocab_size": VOCAB}
     embedding = types.SimpleNamespace(output_weights=lambda: weights, **values)
-    weight = cross_entropy.smoothing_weight(0.1, VOCAB)
+    weight = cross_entropy.uniform_share(0.1, VOCAB)
     layer = cross_entropy.ProjectedCrossEntropy(embedding, weight, ALPHA)
 
     def weighted_sum():
