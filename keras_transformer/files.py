@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import errno
-import fnmatch
 import json
 import os
 import pathlib
@@ -64,25 +63,6 @@ def _written_aside(path, replace):
         raise
     finally:
         remove(temporary)
-
-
-def check_folder(directory: str | os.PathLike, title: str, marker: str, entries: Iterable) -> None:
-    """Raises a `UserError` unless a folder is missing, empty, or an earlier result to replace.
-
-    This is the rule of all commands that write a folder, except `train`, which resumes. A result,
-    called `title` in messages, has the file `marker` and no others than `entries`.
-    """
-    directory = pathlib.Path(directory)
-    if directory.exists() and not directory.is_dir():
-        raise UserError(f"The output must be a folder but {str(directory)!r} is a file.")
-    files = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
-    names = sorted(path.relative_to(directory).as_posix() for path in files)
-    allowed = {marker, *entries} if marker in names else ()
-    foreign = [name for name in names if not any(fnmatch.fnmatchcase(name, e) for e in allowed)]
-    if foreign:
-        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
-        rule = f"An output folder must be new, empty, or an earlier {title} without other files"
-        raise UserError(f"{rule}. Received: {str(directory)!r} with {foreign[0]!r}{more}")
 
 
 def _replace_folder(new, directory):

@@ -10,23 +10,32 @@ from tests.docs.public_names import public_members, public_methods
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 # A room imports from its own row and from rows above it.
 ROWS = (
-    ("checks", "errors", "files"),
-    ("layers",),
+    ("checks", "errors", "files", "layouts"),
     ("settings",),
-    ("decoding",),
+    ("layers",),
     ("models",),
-    ("data",),
+    ("data", "decoding"),
     ("inference",),
     ("evaluation",),
     ("training",),
+    ("translation", "parsing"),
     ("bridges", "export"),
     ("serving",),
     ("cli",),
-    ("translation", "parsing", "quickstart"),
+    ("quickstart",),
 )
+# Imports that still point the other way: from a module to a room. None may be added.
+ARROWS_TO_REMOVE = {
+    ("models.causal_language_model", "decoding"),
+    ("parsing.commands", "cli"),
+    ("parsing.signatures", "export"),
+    ("settings.training_settings", "inference"),
+    ("translation.signatures", "export"),
+    ("translation.task", "cli"),
+}
+# Modules that still import each other.
+CIRCLE_TO_REMOVE = {"serving.app", "serving.page"}
 RANKS = {room: rank for rank, row in enumerate(ROWS) for room in row}
-# It imports no room: its entries are strings.
-REGISTRY = "inference.tasks"
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").strip("."): (
         ast.parse(path.read_text(encoding="utf-8"))
@@ -36,7 +45,7 @@ MODULES = {
 
 
 def imports(name, tree):
-    """Yields the modules that a module imports, here and in its functions."""
+    """Yields the modules that a module imports anywhere, as in functions and for types alone."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("keras_transformer"):
             base = node.module.removeprefix("keras_transformer").strip(".")
@@ -55,18 +64,18 @@ def room_of(module):
 
 def test_the_top_level_has_rooms_and_four_files():
     files = {path.name for path in PACKAGE.glob("*.py")}
-    assert files == {"__init__.py", "checks.py", "errors.py", "files.py"}
+    assert files == {"__init__.py", *(f"{name}.py" for name in ROWS[0])}
     assert {room_of(name) for name in MODULES if name} == set(RANKS)
 
 
 def test_imports_point_one_way():
-    wrong = [
-        (name, other)
+    wrong = {
+        (name, room_of(other))
         for name in filter(None, MODULES)
-        for other in imports(name, MODULES[name])
-        if other not in ("", REGISTRY) and RANKS[room_of(other)] > RANKS[room_of(name)]
-    ]
-    assert not wrong
+        for other in filter(None, imports(name, MODULES[name]))
+        if RANKS[room_of(other)] > RANKS[room_of(name)]
+    }
+    assert wrong == ARROWS_TO_REMOVE
 
 
 def test_no_room_imports_a_task():
@@ -81,11 +90,9 @@ def test_no_room_imports_a_task():
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    graph = {}
-    for name, tree in MODULES.items():
-        at_the_top = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
-        at_the_top = ast.Module(at_the_top, [])
-        graph[name] = {o for o in imports(name, at_the_top) if o and o != name}
+    graph = {name: {*filter(None, imports(name, tree))} - {name} for name, tree in MODULES.items()}
+    for name in CIRCLE_TO_REMOVE:
+        graph[name] -= CIRCLE_TO_REMOVE
     done, path = set(), []
 
     def visit(name):

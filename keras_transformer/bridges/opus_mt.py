@@ -13,8 +13,8 @@ import numpy as np
 from keras_transformer.bridges import peer
 from keras_transformer.bridges.hub import find_model, read_weights
 from keras_transformer.bridges.marian import ACTIVATIONS, NAMES, marian_order, reordered
-from keras_transformer.data.mapped_tokenizer import LANGUAGE, MappedTokenizer
-from keras_transformer.data.tokenizer import BOS_ID, PAD_ID, SPECIAL_PIECES
+from keras_transformer.data.mapped_tokenizer import MappedTokenizer
+from keras_transformer.data.tokenizer import BOS_ID, LANGUAGE, PAD_ID, SPECIAL_PIECES
 from keras_transformer.data.tokenizer_pair import LARGEST_VOCABULARY
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.errors import UserError

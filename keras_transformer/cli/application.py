@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 from keras_transformer import __version__
 from keras_transformer.errors import NO_ROOM, did_you_mean
 from keras_transformer.files import read_toml
-from keras_transformer.inference.model_files import find_config
 from keras_transformer.inference.tasks import find_installed_tasks, known_tasks
+from keras_transformer.layouts import SAVED_MODEL_FILE, find_config
 
 PROGRAM = "keras-transformer"
 _UNEXPECTED_ERROR = 1
@@ -144,7 +144,7 @@ def _check_models(arguments: argparse.Namespace) -> None:
     """Raises a `UserError` if a `--model` is missing, before the command loads TensorFlow."""
     if "--model" in arguments.fail.__self__._option_string_actions and (named := arguments.model):
         for directory in [named] if isinstance(named, str) else named:
-            if not os.path.isfile(os.path.join(directory, "saved_model.pb")):
+            if not os.path.isfile(os.path.join(directory, SAVED_MODEL_FILE)):
                 find_config(directory)
 
 

@@ -6,7 +6,7 @@ from keras_transformer.cli.arguments import add_options, load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
-from keras_transformer.inference.model_files import IN_SAVED_MODEL
+from keras_transformer.layouts import IN_SAVED_MODEL, SAVED_MODEL_FILE
 
 _ENDINGS = (".html", ".pdf", ".png", ".svg")
 _KINDS = ("encoder", "decoder", "cross")
@@ -38,7 +38,7 @@ def run(arguments):
         raise UserError(f"Give one --model, not an ensemble. Received: {len(arguments.model)}")
     check_output(arguments.output, arguments.model)
     directory = pathlib.Path(arguments.model[0])
-    if (directory / "saved_model.pb").is_file():
+    if (directory / SAVED_MODEL_FILE).is_file():
         directory /= IN_SAVED_MODEL
         if not directory.is_dir():
             message = "A SavedModel must be of this version and of one model that is not quantized"

@@ -8,6 +8,7 @@ from keras_transformer.cli.progress import say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
 from keras_transformer.files import finish_replacing, require_file
+from keras_transformer.layouts import CHECKPOINT_FOLDER, WEIGHTS_FILE
 
 
 def define_options(parser):
@@ -24,9 +25,8 @@ def define_options(parser):
 def run(arguments):
     _check(arguments)
     load_backend()
-    from keras_transformer.inference.model_directory import WEIGHTS_FILE, read_config
+    from keras_transformer.inference.model_directory import read_config
     from keras_transformer.training import Checkpoints, average_checkpoints
-    from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
 
     paths = list(map(pathlib.Path, arguments.checkpoints))
     if not paths:

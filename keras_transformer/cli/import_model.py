@@ -1,11 +1,12 @@
 """`keras-transformer import`: writes a published model as a model directory."""
 
+import dataclasses
 import pathlib
 
 from keras_transformer.cli.arguments import add_options, load_backend
 from keras_transformer.cli.progress import say
-from keras_transformer.files import check_folder, read_json
-from keras_transformer.inference.model_files import CONFIG_FILE, WEIGHTS_FILE
+from keras_transformer.files import read_json
+from keras_transformer.layouts import CONFIG_FILE, IMPORTED_MODEL
 
 
 def define_options(parser):
@@ -16,12 +17,11 @@ def define_options(parser):
 
 def run(arguments):
     from keras_transformer.bridges.hub import find_model
-    from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES
 
     path = pathlib.Path(arguments.output, CONFIG_FILE)
     is_imported = path.is_file() and read_json(path).get("origin")
-    entries = {WEIGHTS_FILE, *TOKENIZER_FILES} if is_imported else ()
-    check_folder(arguments.output, "imported model", CONFIG_FILE, entries)
+    layout = IMPORTED_MODEL if is_imported else dataclasses.replace(IMPORTED_MODEL, entries=set())
+    layout.check_output(arguments.output)
     find_model(arguments.source)  # Raises its errors before TensorFlow is loaded.
     load_backend()
     from keras_transformer.bridges.opus_mt import load_opus_mt

@@ -10,8 +10,8 @@ import time
 
 from keras_transformer.cli.arguments import add_setting, load_backend_in_streams
 from keras_transformer.cli.progress import say
-from keras_transformer.data.held_out import VALID_FILES
 from keras_transformer.errors import UserError
+from keras_transformer.layouts import VALID_FILES
 from keras_transformer.serving.server_settings import ServerSettings
 from keras_transformer.settings.setting import declarations
 

@@ -13,10 +13,11 @@ from typing import Any, TextIO
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, require_file
+from keras_transformer.layouts import CONFIG_FILE, RECIPE_FILE, SETTINGS_FILE, SHORTLIST_FILE
 
 # Files of a model directory that commands read. An output may replace other files in it.
-_MODEL_FILES = ("config.json", "recipe.json", "training.json", "*.weights.h5", "*tokenizer.*",
-                "shortlist.npz")  # fmt: skip
+_MODEL_FILES = (CONFIG_FILE, RECIPE_FILE, SETTINGS_FILE, "*.weights.h5", "*tokenizer.*",
+                SHORTLIST_FILE)  # fmt: skip
 # Maximum number of characters in a chunk of lines; their ids take some 100 bytes for each.
 _CHUNK_CHARACTERS = 2**22
 _LENGTH_ADVICE = "split the line, or use --long-lines split or truncate"

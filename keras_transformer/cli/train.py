@@ -22,8 +22,8 @@ from keras_transformer.cli.arguments import (
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
-from keras_transformer.inference.model_files import find_config
 from keras_transformer.inference.tasks import get_task
+from keras_transformer.layouts import CHECKPOINT_FOLDER, VALID_FILES, find_config
 from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.setting import declarations
 from keras_transformer.settings.training_settings import TrainingSettings
@@ -132,7 +132,7 @@ def _train(task, kind, values, say):
 
 def _next_commands(task, output, valid_corpus, values):
     """Yields the words of the commands that use and score the model."""
-    from keras_transformer.data.held_out import VALID_FILES, HeldOutPairs
+    from keras_transformer.data.held_out import HeldOutPairs
     from keras_transformer.export.formats import WILDCARDS
 
     yield task.command, "--model", output, next(iter(valid_corpus or [("TEXT",)]))[0]
@@ -161,7 +161,6 @@ def training_progress(output: str, max_minutes: float | None) -> Progress:
     """Returns a training's progress bar, whose time includes the minutes of earlier runs."""
     from keras_transformer.training.checkpoints import Checkpoints
     from keras_transformer.training.checkpoints import Progress as SavedProgress
-    from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
 
     state = Checkpoints(pathlib.Path(output, CHECKPOINT_FOLDER)).metadata() or {}
     used = SavedProgress.from_dict(state).minutes

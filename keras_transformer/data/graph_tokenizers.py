@@ -5,9 +5,15 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_transformer.data.mapped_tokenizer import LANGUAGE
-from keras_transformer.data.sentencepiece_tokenizer import SPACE
-from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
+from keras_transformer.data.tokenizer import (
+    BOS_ID,
+    EOS_ID,
+    LANGUAGE,
+    PAD_ID,
+    SPACE,
+    SPECIAL_PIECES,
+    UNK_ID,
+)
 from keras_transformer.errors import UserError
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_transformer.data.encoded_corpus import Corpus, PairsCorpus
 from keras_transformer.errors import UserError
+from keras_transformer.layouts import VALID_FILES
 
-VALID_FILES = ("valid.source", "valid.target")
 _SHARE, _MOST_PAIRS = 0.01, 1_000
 _BLANK = 2**64 - 1  # in place of the hash of a source
 

@@ -3,22 +3,17 @@
 import base64
 import binascii
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from keras_transformer.data.sentencepiece_tokenizer import (
-    SPACE,
     load_processor,
     rounded_scores,
     spelling_processor,
     without_surrogates,
 )
-from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
+from keras_transformer.data.tokenizer import LANGUAGE, SPACE, SPECIAL_PIECES, UNK_ID, Tokenizer
 from keras_transformer.errors import UserError
-
-# A language code, such as `>>por<<`, which may stand before a text.
-LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 
 
 class MappedTokenizer(Tokenizer):

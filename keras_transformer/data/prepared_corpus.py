@@ -30,12 +30,16 @@ from keras_transformer.data.encoded_corpus import (
 )
 from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture, check_tags, mixture_of
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES, TokenizerPair
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.files import atomic_folder, atomic_write, check_folder, read_json, remove
+from keras_transformer.files import atomic_folder, atomic_write, read_json, remove
+from keras_transformer.layouts import (
+    DESCRIPTION_FILE,
+    PREPARED_CORPUS,
+    TOKENIZER_FILES,
+    VALID_TEXT_FILE,
+)
 
-DESCRIPTION_FILE = "prepared.json"
-VALID_TEXT_FILE = "valid.jsonl"
 FORMAT = 1
 _LONGEST_ROW = 2**16 - 1
 _SHARD_NAMES = r"(train|valid)-\d{5}-of-\d{5}\.tfrecord"
@@ -44,8 +48,6 @@ _AGAIN = "prepare the corpus again."
 _SIDES = ("source", "target")
 _ITEM_SIZES = {"uint16": 2, "int32": 4}
 
-_OWN_FILES = {f"{split}-{'-of-'.join(2 * [5 * '[0-9]'])}.tfrecord" for split in ("train", "valid")}
-_OWN_FILES |= {VALID_TEXT_FILE, *TOKENIZER_FILES}
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -159,7 +161,7 @@ def prepare_corpus(
 
 def check_prepared_directory(directory: str | os.PathLike) -> None:
     """Raises a `UserError` if `prepare_corpus` may not write into the directory."""
-    check_folder(directory, "prepared corpus", DESCRIPTION_FILE, _OWN_FILES)
+    PREPARED_CORPUS.check_output(directory)
 
 
 @dataclasses.dataclass(frozen=True)

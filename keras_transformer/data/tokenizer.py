@@ -4,6 +4,7 @@ import abc
 import itertools
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,14 +17,16 @@ from keras_transformer.files import atomic_write
 # prints them.
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+SPACE = "\u2581"  # SentencePiece writes it for a space.
+# A language code, such as `>>por<<`, which may stand before a text.
+LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 
 
 def as_symbols(symbols: Iterable[str]) -> tuple[str, ...]:
     """Returns the different symbols; raises a `UserError` if one cannot be a piece."""
     different = tuple(dict.fromkeys(symbols))
     for symbol in different:
-        # SentencePiece writes U+2581 for a space.
-        if not isinstance(symbol, str) or symbol.replace("\u2581", " ").split() != [symbol]:
+        if not isinstance(symbol, str) or symbol.replace(SPACE, " ").split() != [symbol]:
             rule = "A tag or symbol is text without white space, such as '>>fra<<'"
             raise UserError(f"{rule}. Received: {symbol!r}")
         if symbol in SPECIAL_PIECES:

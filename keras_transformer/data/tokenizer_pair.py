@@ -10,13 +10,11 @@ from keras_transformer.data.subword_tokenizer import SubwordTokenizer
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
 from keras_transformer.files import current_file, read_small_file
+from keras_transformer.layouts import SEPARATE_TOKENIZERS, SHARED_TOKENIZER
 
 _KINDS = (SentencePieceTokenizer, SubwordTokenizer, MappedTokenizer)
 # Empty pieces take two bytes in a file and some 80 in memory.
 LARGEST_VOCABULARY = 2**26
-_SHARED_NAME = "tokenizer"
-_NAMES = ("source_tokenizer", "target_tokenizer")
-TOKENIZER_FILES = {f"{name}{kind.suffix}" for name in (_SHARED_NAME, *_NAMES) for kind in _KINDS}
 
 
 class TokenizerPair(NamedTuple):
@@ -53,19 +51,19 @@ class TokenizerPair(NamedTuple):
     @classmethod
     def load(cls, directory: str | os.PathLike, is_shared: bool = True) -> "TokenizerPair":
         """Reads what `save` wrote; raises a `UserError` if a file is missing or damaged."""
-        names = (_SHARED_NAME,) if is_shared else _NAMES
+        names = (SHARED_TOKENIZER,) if is_shared else SEPARATE_TOKENIZERS
         return cls(*(load_tokenizer(directory, name) for name in names))
 
     def obsolete_files(self, directory: str | os.PathLike) -> list[pathlib.Path]:
         """Returns the tokenizer files of a folder that this pair's files would not overwrite."""
-        ours, names = self.by_name(), (_SHARED_NAME, *_NAMES)
+        ours, names = self.by_name(), (SHARED_TOKENIZER, *SEPARATE_TOKENIZERS)
         return [file for name in names for file in _obsolete(directory, name, ours.get(name))]
 
     def by_name(self) -> dict[str, Tokenizer]:
         """Returns the tokenizers by the name of their file."""
         if self.target is None:
-            return {_SHARED_NAME: self.source}
-        return dict(zip(_NAMES, (self.source, self.target), strict=True))
+            return {SHARED_TOKENIZER: self.source}
+        return dict(zip(SEPARATE_TOKENIZERS, (self.source, self.target), strict=True))
 
 
 def save_tokenizer(

@@ -10,13 +10,13 @@ import importlib.util
 import logging
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_folder, check_folder
+from keras_transformer.files import atomic_folder
 from keras_transformer.inference.tasks import get_task
+from keras_transformer.layouts import EXPORTS, Layout
 from keras_transformer.settings.setting import Setting, choice, declare_options
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 WILDCARDS = "*?[\\"
-# In a SavedModel, the weights are elsewhere.
-_MODEL_FILES = TOKENIZER_FILES | {"config.json", "recipe.json"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +31,6 @@ class ExportFormat:
     """An export format."""
 
     name: str  # also the name of its module and of the pip extra that installs `packages`
-    title: str  # name in messages
-    marker: str  # the file that every export in this format has
-    entries: Set[str]  # the other files that an export may have; `*` stands for anything
     packages: tuple[str, ...] = ()  # modules that an export needs
     needs_tensorflow: bool = True  # whether Keras must run on TensorFlow
     # Whether the export itself tokenizes and searches. If not, the program that runs it must do
@@ -45,6 +40,11 @@ class ExportFormat:
     options: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
     # Modules that only an export with an option needs, by the option's name in `options`.
     option_packages: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def layout(self) -> Layout:
+        """The files of an export, and the title of the format in messages."""
+        return EXPORTS[self.name]
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises a `UserError` if an option has a wrong value or its package is missing."""
@@ -73,8 +73,8 @@ class ExportFormat:
         if get_task(task).needs_own_search and not self.includes_search:
             others = " or ".join(name for name, f in FORMATS.items() if f.includes_search)
             raise UserError(
-                f"The {self.title} does not include the search, which the answers for {task} need. "
-                f"Export the model as {others}. Received: a model for {task}"
+                f"The {self.layout.title} does not include the search, which the answers for "
+                f"{task} need. Export the model as {others}. Received: a model for {task}"
             )
 
 
@@ -98,33 +98,23 @@ def _quantization(*types):
 
 _ALL = (
     ExportFormat(
-        *("saved_model", "SavedModel", "saved_model.pb"),
-        {"variables/variables.*", "fingerprint.pb", "keras_metadata.pb"}
-        | {"assets.extra/tf_serving_warmup_requests"}
-        | {f"assets.extra/model/{name}" for name in _MODEL_FILES},
+        "saved_model",
         includes_search=True,
         options={"dtype": _PRECISION, "num_streams": _STREAMS},
     ),
     ExportFormat(
-        *("ctranslate2", "CTranslate2 model", "model.bin"),
-        TOKENIZER_FILES
-        | {"config.json"}
-        | {f"{side}_vocabulary.json" for side in ("shared", "source", "target")},
+        "ctranslate2",
         packages=("ctranslate2",),
         needs_tensorflow=False,
         options=_quantization(*_CTRANSLATE2_TYPES),
     ),
     ExportFormat(
-        *("onnx", "ONNX export", "encode.onnx"),
-        TOKENIZER_FILES | {"decode.onnx", "weights.bin"},
+        "onnx",
         packages=("onnx", "tf2onnx"),
         options=_quantization("int8"),
         option_packages={"quantization": "onnxruntime"},
     ),
-    ExportFormat(
-        *("litert", "LiteRT export", "model.tflite", TOKENIZER_FILES),
-        options=_quantization("int8", "float16"),
-    ),
+    ExportFormat("litert", options=_quantization("int8", "float16")),
 )
 FORMATS = {export_format.name: export_format for export_format in _ALL}
 
@@ -178,7 +168,7 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
     >>> check_export_directory(tempfile.mkdtemp())
     """
     chosen, path = _format(format), pathlib.Path(os.path.realpath(directory))
-    check_folder(directory, chosen.title, chosen.marker, chosen.entries)
+    chosen.layout.check_output(directory)
     if chosen.name == "saved_model" and (wrong := set(path.as_posix()).intersection(WILDCARDS)):
         rule = f"TensorFlow cannot open a SavedModel whose path has one of {WILDCARDS}"
         raise UserError(f"{rule}. Received: {str(path)!r} with {min(wrong)!r}")
@@ -212,14 +202,16 @@ def export_folder(
     chosen.check_options(options)
     if chosen.needs_tensorflow and backend != "tensorflow":
         rule = "is written with the TensorFlow backend (KERAS_BACKEND=tensorflow)"
-        raise UserError(f"The {chosen.title} {rule}. Received: {backend=}")
+        raise UserError(f"The {chosen.layout.title} {rule}. Received: {backend=}")
     check_export_packages(format)
     chosen.check_task(pipeline.task)
     if not chosen.includes_search:
         if num_models := len(getattr(pipeline.model, "models", ())):
             rule = "holds one model; export the models of an ensemble one by one"
-            raise UserError(f"The {chosen.title} {rule}. Received: an Ensemble of {num_models}")
-        warn_of_constraints(pipeline.search, chosen.title)
+            raise UserError(
+                f"The {chosen.layout.title} {rule}. Received: an Ensemble of {num_models}"
+            )
+        warn_of_constraints(pipeline.search, chosen.layout.title)
     check_export_directory(directory, format)
     with atomic_folder(directory) as aside:
         aside.mkdir()

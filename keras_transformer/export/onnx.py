@@ -10,10 +10,10 @@ from keras_transformer.errors import UserError
 from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import concrete_functions, convertible
 from keras_transformer.inference.translator import Translator
+from keras_transformer.layouts import ONNX_WEIGHTS_FILE
 
 # The newest opset that tf2onnx is tested with.
 _OPSET = 18
-_WEIGHTS_FILE = "weights.bin"
 _SMALLEST_SHARED = 1024  # bytes; smaller constants, such as shapes, stay in the ONNX files
 _ALIGNMENT = 4096  # bytes; lets a runtime map the weights into memory
 _DIMENSIONS = {
@@ -139,7 +139,7 @@ def _write(models, directory):
     import onnx
 
     offsets = {}  # of the contents
-    with open(directory / _WEIGHTS_FILE, "wb") as file:
+    with open(directory / ONNX_WEIGHTS_FILE, "wb") as file:
         for name, model in models.items():
             _shorten_names(model.graph)
             for tensor in model.graph.initializer:
@@ -157,7 +157,7 @@ def _write(models, directory):
                     file.write(content)
                 tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
                 onnx.external_data_helper.set_external_data(
-                    tensor, _WEIGHTS_FILE, offset=offsets[content], length=len(content)
+                    tensor, ONNX_WEIGHTS_FILE, offset=offsets[content], length=len(content)
                 )
                 tensor.ClearField("raw_data")
             (directory / f"{name}.onnx").write_bytes(model.SerializeToString())

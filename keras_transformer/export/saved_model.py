@@ -6,10 +6,10 @@ from typing import Any
 
 from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import copy_of
-from keras_transformer.inference.model_directory import IN_SAVED_MODEL
 from keras_transformer.inference.pipeline import Pipeline, choose_precision
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.composite_layer import quantized_parts
+from keras_transformer.layouts import IN_SAVED_MODEL
 from keras_transformer.models import Transformer
 
 # Numbers of subwords of the texts in each warm-up request: one short text, then a padded batch.

@@ -15,19 +15,19 @@ from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import search_from_dict
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_files, current_file, finish_replacing, read_json
-from keras_transformer.inference.model_files import (
+from keras_transformer.inference.tasks import get_task
+from keras_transformer.layers.composite_layer import quantized_parts
+from keras_transformer.layouts import (
     CONFIG_FILE,
     IN_SAVED_MODEL,
+    RECIPE_FILE,
     WEIGHTS_FILE,
     checked_directory,
     find_config,
 )
-from keras_transformer.inference.tasks import get_task
-from keras_transformer.layers.composite_layer import quantized_parts
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, weight_files
 from keras_transformer.settings.transformer_config import count_parameters
 
-RECIPE_FILE = "recipe.json"
 FORMAT = 1
 
 

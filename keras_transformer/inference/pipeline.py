@@ -22,10 +22,11 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import read_unchanged
 from keras_transformer.inference import model_directory
 from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, BatchInference, one_answer
-from keras_transformer.inference.model_directory import CONFIG_FILE, reading_values
+from keras_transformer.inference.model_directory import reading_values
 from keras_transformer.inference.results import Hypothesis
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.tensors import Tensor
+from keras_transformer.layouts import CONFIG_FILE
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer, TransformerConfig
 
 Progress = Callable[[int, int], object]

@@ -15,8 +15,8 @@ from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding.top_k import SMALLEST_DYNAMIC_SIZE
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_files, current_file
+from keras_transformer.layouts import SHORTLIST_FILE
 
-SHORTLIST_FILE = "shortlist.npz"
 # Allowed numbers of tokens; only a few, because each number compiles more kernels.
 _SCALES = SMALLEST_DYNAMIC_SIZE, SMALLEST_DYNAMIC_SIZE * 3 // 2
 SIZES = tuple(sorted(scale * 2**exponent for scale in _SCALES for exponent in range(16)))

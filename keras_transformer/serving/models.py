@@ -11,10 +11,13 @@ import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import current_file, read_json
-from keras_transformer.inference.model_files import CONFIG_FILE, IN_SAVED_MODEL, find_config
-from keras_transformer.settings.training_settings import SETTINGS_FILE
-
-_SAVED_MODEL = "saved_model.pb"
+from keras_transformer.layouts import (
+    CONFIG_FILE,
+    IN_SAVED_MODEL,
+    SAVED_MODEL_FILE,
+    SETTINGS_FILE,
+    find_config,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +60,7 @@ class ServedModel:
         """Loads the model, if it is not loaded yet."""
         with self._lock:  # Several requests may be the first.
             if not hasattr(self, "signatures"):
-                is_saved_model = (self.path / _SAVED_MODEL).is_file()
+                is_saved_model = (self.path / SAVED_MODEL_FILE).is_file()
                 self.signatures = self._load_saved_model() if is_saved_model else self._load_files()
 
     def _load_files(self):
@@ -126,15 +129,17 @@ def find_models(texts: Iterable[str]) -> dict[str, dict[int, ServedModel]]:
 def _find_versions(path):
     """Returns the name of a model, and the folder of each version."""
     folder = pathlib.Path(path).resolve()
-    if (folder / _SAVED_MODEL).is_file() or current_file(folder, CONFIG_FILE).is_file():
+    if (folder / SAVED_MODEL_FILE).is_file() or current_file(folder, CONFIG_FILE).is_file():
         is_version = folder.name.isdecimal()
         number, name = (folder.name, folder.parent.name) if is_version else (1, folder.name)
         return name, {int(number): folder}
-    folders = [file.parent for file in folder.glob(f"*/{_SAVED_MODEL}")]
+    folders = [file.parent for file in folder.glob(f"*/{SAVED_MODEL_FILE}")]
     versions = {int(f.name): f for f in folders if f.name.isdecimal()}
     if not versions:
         if not folder.is_dir() or (folder / SETTINGS_FILE).is_file():
             find_config(path)  # raises an error that tells what is missing
-        rule = f"A model is a folder with {CONFIG_FILE} or {_SAVED_MODEL}, or with a folder of a"
+        rule = (
+            f"A model is a folder with {CONFIG_FILE} or {SAVED_MODEL_FILE}, or with a folder of a"
+        )
         raise UserError(f"{rule} number for each version. Received: {path!r}")
     return folder.name, versions

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from keras_transformer.files import read_json
 from keras_transformer.inference.sentences import split_sentences, split_tags
 from keras_transformer.inference.tasks import get_task
+from keras_transformer.layouts import HISTORY_FILE, SETTINGS_FILE
 from keras_transformer.serving.protocol import RequestError, read_request, to_texts
-from keras_transformer.settings.training_settings import SETTINGS_FILE
 from keras_transformer.settings.transformer_config import TransformerConfig, count_parameters
-from keras_transformer.training.output_directory import HISTORY_FILE, HistoryFile
+from keras_transformer.training.output_directory import HistoryFile
 
 if TYPE_CHECKING:
     from keras_transformer.serving.app import Server

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, read_json
+from keras_transformer.layouts import SETTINGS_FILE
 from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.settings.setting import (
     COUNT,
@@ -25,7 +26,6 @@ from keras_transformer.settings.setting import (
 )
 from keras_transformer.settings.transformer_config import TransformerConfig
 
-SETTINGS_FILE = "training.json"
 _OF_TEXT = {"pairs", "target_tokens", "checksum", "line_ends"}  # entries of a fingerprint
 BLEU_TOKENIZERS = ("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none")
 

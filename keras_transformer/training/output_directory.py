@@ -12,17 +12,23 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES, TokenizerPair
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_write, read_small_file, remove
-from keras_transformer.inference.model_directory import CONFIG_FILE, RECIPE_FILE, WEIGHTS_FILE
-from keras_transformer.settings.training_settings import SETTINGS_FILE, read_settings_file
+from keras_transformer.layouts import (
+    CHECKPOINT_FOLDER,
+    CONFIG_FILE,
+    DIVERGED_BATCH_FILE,
+    HISTORY_FILE,
+    LOCK_FILE,
+    RECIPE_FILE,
+    SETTINGS_FILE,
+    TOKENIZER_FILES,
+    WEIGHTS_FILE,
+)
+from keras_transformer.settings.training_settings import read_settings_file
 from keras_transformer.training.checkpoints import Checkpoints
 
-CHECKPOINT_FOLDER = "checkpoints"
-HISTORY_FILE = "history.csv"
-DIVERGED_BATCH_FILE = "diverged-batch.npz"
-LOCK_FILE = ".training.lock"
 _LARGEST_HISTORY = 2**22  # bytes, for some 30,000 evaluations
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
 

@@ -15,6 +15,7 @@ from keras_transformer.data import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError
 from keras_transformer.inference.tasks import get_task
+from keras_transformer.layouts import LOCK_FILE
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.distribution import (
     make_distribution,
@@ -22,7 +23,7 @@ from keras_transformer.training.distribution import (
     strategy_scope,
 )
 from keras_transformer.training.evaluations import Evaluations
-from keras_transformer.training.output_directory import LOCK_FILE, training_lock
+from keras_transformer.training.output_directory import training_lock
 from keras_transformer.training.processes import process_group
 from keras_transformer.training.training_loop import TrainingLoop
 from keras_transformer.training.training_run import TrainingRun, start_run

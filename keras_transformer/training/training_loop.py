@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_transformer.errors import StopSignals, UserError
 from keras_transformer.files import atomic_write
+from keras_transformer.layouts import DIVERGED_BATCH_FILE
 from keras_transformer.models.micro_batches import num_replicas
 from keras_transformer.training.callbacks import (
     DivergedError,
@@ -23,7 +24,7 @@ from keras_transformer.training.callbacks import (
 from keras_transformer.training.checkpoints import Progress, step_of
 from keras_transformer.training.evaluations import Evaluations
 from keras_transformer.training.loss_model import LossModel
-from keras_transformer.training.output_directory import DIVERGED_BATCH_FILE, start_directory
+from keras_transformer.training.output_directory import start_directory
 from keras_transformer.training.training_run import TrainingRun
 
 # Nats per token: guessing costs the logarithm of the vocabulary size, about 10.

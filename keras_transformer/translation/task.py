@@ -25,6 +25,7 @@ from keras_transformer.cli.arguments import (
 from keras_transformer.errors import UserError
 from keras_transformer.files import read_json
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
+from keras_transformer.layouts import CONFIG_FILE
 from keras_transformer.settings.setting import TEXTS, Setting, declare_options
 
 _LOGGER = logging.getLogger(__name__)
@@ -297,9 +298,9 @@ def _given_tokenizer(values):
 
     folder = values["start_from"]
     # What else is wrong with a model directory is found when the model is loaded.
-    if values["vocabulary"] or not os.path.isfile(os.path.join(folder or "", "config.json")):
+    if values["vocabulary"] or not os.path.isfile(os.path.join(folder or "", CONFIG_FILE)):
         return load_vocabulary(values["vocabulary"])
-    config = read_json(pathlib.Path(folder, "config.json"))
+    config = read_json(pathlib.Path(folder, CONFIG_FILE))
     return TokenizerPair.load(folder, config.get("shared_tokenizer", True)).source
 
 

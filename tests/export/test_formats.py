@@ -7,7 +7,6 @@ import types
 
 import pytest
 
-from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES
 from keras_transformer.decoding import (
     BeamSearch,
     GreedySearch,
@@ -20,6 +19,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.export import check_export_directory, export
 from keras_transformer.export.formats import FORMATS, export_folder, warn_of_constraints
 from keras_transformer.inference.translator import Translator
+from keras_transformer.layouts import TOKENIZER_FILES
 from keras_transformer.models import Ensemble
 from tests.tiny_translator import tiny_model, tiny_tokenizer, tiny_translator
 
@@ -45,7 +45,9 @@ def test_a_directory_with_other_files_is_refused(name, require, translator, tmp_
     require(name)
     thesis = tmp_path / "thesis.txt"
     thesis.write_text("years of work")
-    with pytest.raises(UserError, match=f"earlier {FORMATS[name].title} without other files"):
+    with pytest.raises(
+        UserError, match=f"earlier {FORMATS[name].layout.title} without other files"
+    ):
         export(translator, tmp_path, name)
     with pytest.raises(UserError, match="is a file"):
         export(translator, thesis, name)
@@ -79,7 +81,7 @@ def test_an_export_with_a_file_of_another_origin_is_refused(translator, tmp_path
 
 @pytest.mark.parametrize("name", WITHOUT_SEARCH)
 def test_every_kind_of_tokenizer_may_be_replaced(name):
-    assert FORMATS[name].entries >= set(TOKENIZER_FILES)
+    assert FORMATS[name].layout.entries >= set(TOKENIZER_FILES)
 
 
 @pytest.mark.parametrize("name", ON_TENSORFLOW)

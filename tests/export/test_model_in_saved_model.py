@@ -7,8 +7,8 @@ from keras_transformer.decoding import GreedySearch
 from keras_transformer.evaluation import attention_weights
 from keras_transformer.export import export_saved_model
 from keras_transformer.export.steps import copy_of
-from keras_transformer.inference.model_directory import IN_SAVED_MODEL
 from keras_transformer.inference.translator import Translator
+from keras_transformer.layouts import IN_SAVED_MODEL
 from keras_transformer.models import Ensemble, weight_files
 from keras_transformer.models.weight_files import load_saved_model_weights
 from tests.closeness import assert_close

@@ -19,13 +19,9 @@ from keras_transformer.data import (
 )
 from keras_transformer.decoding import BeamSearch, MinimumLength, SuppressTokens
 from keras_transformer.errors import UserError
-from keras_transformer.inference.model_directory import (
-    IN_SAVED_MODEL,
-    read_config,
-    read_recipe,
-    read_tokenizers,
-)
+from keras_transformer.inference.model_directory import read_config, read_recipe, read_tokenizers
 from keras_transformer.inference.translator import Translator
+from keras_transformer.layouts import IN_SAVED_MODEL
 from keras_transformer.models import TrainingRecipe, Transformer
 from keras_transformer.parsing.parser import Parser
 from keras_transformer.training import TrainingSettings, average_checkpoints, train

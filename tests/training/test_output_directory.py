@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from keras_transformer.errors import UserError
-from keras_transformer.training.output_directory import LOCK_FILE, training_lock
+from keras_transformer.layouts import LOCK_FILE
+from keras_transformer.training.output_directory import training_lock
 from tests.training.test_trainer import SMALL, run, settings
 
 pytestmark = [

@@ -1,0 +1,127 @@
+"""The names of all files that the library writes, and the layouts of the folders they are in."""
+
+import dataclasses
+import fnmatch
+import os
+import pathlib
+from collections.abc import Set
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import current_file
+
+# Tokenizers, in every folder: one file for both languages, or one for each.
+SHARED_TOKENIZER, SEPARATE_TOKENIZERS = "tokenizer", ("source_tokenizer", "target_tokenizer")
+TOKENIZER_SUFFIXES = (".model", ".txt", ".json")
+TOKENIZER_FILES = frozenset(
+    f"{name}{suffix}"
+    for name in (SHARED_TOKENIZER, *SEPARATE_TOKENIZERS)
+    for suffix in TOKENIZER_SUFFIXES
+)
+
+# A model directory.
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.weights.h5"
+RECIPE_FILE = "recipe.json"
+SHORTLIST_FILE = "shortlist.npz"
+VALID_FILES = ("valid.source", "valid.target")  # pairs that were held out
+
+# What a training writes into its model directory besides.
+SETTINGS_FILE = "training.json"
+HISTORY_FILE = "history.csv"
+CHECKPOINT_FOLDER = "checkpoints"
+DIVERGED_BATCH_FILE = "diverged-batch.npz"
+LOCK_FILE = ".training.lock"
+
+# A prepared corpus.
+DESCRIPTION_FILE = "prepared.json"
+VALID_TEXT_FILE = "valid.jsonl"
+
+# Exports. A SavedModel has a folder that is a model directory without weights.
+SAVED_MODEL_FILE = "saved_model.pb"
+IN_SAVED_MODEL = "assets.extra/model"
+ONNX_WEIGHTS_FILE = "weights.bin"
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The files of a folder that a command writes and may replace."""
+
+    title: str  # name in messages
+    marker: str  # the file that every such folder has
+    entries: Set[str]  # its other files; `*` stands for anything
+
+    def check_output(self, directory: str | os.PathLike) -> None:
+        """Raises a `UserError` unless a folder is missing, empty, or an earlier result to replace.
+
+        This is the rule of all commands that write a folder, except `train`, which resumes.
+        """
+        directory = pathlib.Path(directory)
+        if directory.exists() and not directory.is_dir():
+            raise UserError(f"The output must be a folder but {str(directory)!r} is a file.")
+        files = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
+        names = sorted(path.relative_to(directory).as_posix() for path in files)
+        allowed = {self.marker, *self.entries} if self.marker in names else ()
+        foreign = [name for name in names if not any(fnmatch.fnmatchcase(name, e) for e in allowed)]
+        if foreign:
+            more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+            rule = "An output folder must be new, empty, or an earlier"
+            rule += f" {self.title} without other files"
+            raise UserError(f"{rule}. Received: {str(directory)!r} with {foreign[0]!r}{more}")
+
+
+IMPORTED_MODEL = Layout("imported model", CONFIG_FILE, TOKENIZER_FILES | {WEIGHTS_FILE})
+_DIGITS = "[0-9]" * 5
+PREPARED_CORPUS = Layout(
+    "prepared corpus",
+    DESCRIPTION_FILE,
+    TOKENIZER_FILES
+    | {VALID_TEXT_FILE}
+    | {f"{split}-{_DIGITS}-of-{_DIGITS}.tfrecord" for split in ("train", "valid")},
+)
+EXPORTS = {
+    "saved_model": Layout(
+        "SavedModel",
+        SAVED_MODEL_FILE,
+        {"variables/variables.*", "fingerprint.pb", "keras_metadata.pb"}
+        | {"assets.extra/tf_serving_warmup_requests"}
+        | {f"{IN_SAVED_MODEL}/{name}" for name in (CONFIG_FILE, RECIPE_FILE, *TOKENIZER_FILES)},
+    ),
+    "ctranslate2": Layout(
+        "CTranslate2 model",
+        "model.bin",
+        TOKENIZER_FILES
+        | {"config.json"}
+        | {f"{side}_vocabulary.json" for side in ("shared", "source", "target")},
+    ),
+    "onnx": Layout(
+        "ONNX export", "encode.onnx", TOKENIZER_FILES | {"decode.onnx", ONNX_WEIGHTS_FILE}
+    ),
+    "litert": Layout("LiteRT export", "model.tflite", TOKENIZER_FILES),
+}
+
+
+def checked_directory(directory: str | os.PathLike) -> pathlib.Path:
+    """Returns the path of a model directory; raises a `UserError` if it is a file."""
+    directory = pathlib.Path(directory)
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"Expected a model directory but {str(directory)!r} is a file.")
+    return directory
+
+
+def find_config(directory: str | os.PathLike) -> pathlib.Path:
+    """Returns the path of a model directory's config; raises a `UserError` if there is none.
+
+    Commands call it before they import Keras, which takes seconds.
+    """
+    directory = checked_directory(directory)
+    if not directory.exists():
+        raise UserError(f"Model directory not found: {str(directory)!r}.")
+    path = current_file(directory, CONFIG_FILE)
+    if not path.exists():
+        reason = f"{path} is missing."
+        if (directory / SETTINGS_FILE).exists():
+            reason += " A training writes it at its end: run the same training again to finish it."
+        elif (directory / SAVED_MODEL_FILE).exists():
+            reason += " It is a SavedModel: give the model directory that it was exported from."
+        raise UserError(f"{str(directory)!r} is not a model directory: {reason}")
+    return path
