@@ -14,7 +14,7 @@ from decode_setting import TARGET_LENGTH, VOCAB, measure, source_ids
 from keras_transformer import Transformer
 from keras_transformer.data.tokenizer import EOS_ID
 from keras_transformer.decoding import BeamSearch, GreedySearch, compile_search
-from keras_transformer.inference.batch_inference import search_ids
+from keras_transformer.inference.batch_inference import encode_and_search
 
 batches, beam_sizes = ([int(number) for number in text.split(",")] for text in sys.argv[1:3])
 keras.utils.set_random_seed(0)
@@ -26,7 +26,7 @@ model.target_embedding.set_weights([embeddings])
 
 def measure_search(search, batch):
     def run(source, max_lengths, max_length):
-        return search_ids(model, source, max_lengths, search, max_length)
+        return encode_and_search(model, source, max_lengths, search, max_length)
 
     compiled = compile_search(run, model.variables, sizes=("max_length",))
     source = np.concatenate([source_ids(batch), np.full((batch, 1), EOS_ID)], axis=1)

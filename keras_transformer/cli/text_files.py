@@ -124,7 +124,7 @@ def write_answers(arguments, progress, chunks, answers, options) -> int:
 
         for chunk in chunks:
             changes = {"progress": lambda done, _: show(done)}
-            if hasattr(search, "seed"):
+            if search.is_random:
                 seed = (search.seed + num_batches) % 2**31
                 changes["search"] = dataclasses.replace(search, seed=seed)
             for line in answers(chunk, num_lines + 1, options | changes):

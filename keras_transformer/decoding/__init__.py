@@ -11,7 +11,7 @@ from keras_transformer.decoding.constraints import (
     RepetitionPenalty,
     SuppressTokens,
 )
-from keras_transformer.decoding.row_searches import GreedySearch, Sampling
+from keras_transformer.decoding.greedy_and_sampling import GreedySearch, Sampling
 from keras_transformer.decoding.search import SearchResult, Step, search_from_dict, search_to_dict
 
 __all__ = [

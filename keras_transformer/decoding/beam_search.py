@@ -4,11 +4,12 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 from keras_transformer.checks import check_argument, check_choice, checked_number
 from keras_transformer.decoding.constraints import CONSTRAINTS
-from keras_transformer.decoding.search import Search, SearchResult, keep_shapes, run_search
+from keras_transformer.decoding.search import Search, SearchResult, extend_until_done, keep_shapes
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.settings.setting import BEAMS, choice, number, setting
@@ -49,20 +50,32 @@ def length_penalty(lengths: Tensor, alpha: float, normalization: str = "gnmt") -
     return ops.power(ops.maximum(lengths, 1.0), alpha)
 
 
+class Alive(NamedTuple):
+    """Hypotheses that the next step extends, best first; those of log-probability -inf are empty."""
+
+    tokens: Any  # int32 [batch, beam, max_length]
+    log_probabilities: Any  # float [batch, beam]
+
+
+class Finished(NamedTuple):
+    """Hypotheses that end in EOS, best first; the score of empty ones is -inf."""
+
+    tokens: Any  # int32 [batch, n, max_length]
+    scores: Any  # float [batch, n]: log-probability / length penalty
+    log_probabilities: Any  # float [batch, n]
+    lengths: Any  # int32 [batch, n]: with EOS
+
+
 class BeamState(NamedTuple):
-    """Alive and finished hypotheses of a search, best first; empty ones score -inf."""
+    """State of a beam search."""
 
     index: Any  # int32 []: tokens generated so far
     limits: Any  # int32 [batch]: the sentence's maximum length
-    is_done: Any  # bool [batch]: the sentence's answer is final, and its state frozen
+    is_done: Any  # bool [batch]: the sentence's answer is final, `alive` and `finished` are frozen
     parents: Any  # int32 [batch, beam]: the beam of the last step that each alive beam continues
     last_tokens: Any  # int32 [batch, beam]: next input of the step
-    alive_tokens: Any  # int32 [batch, beam, max_length]
-    alive_log_probabilities: Any  # float [batch, beam]
-    finished_tokens: Any  # int32 [batch, n, max_length]: hypotheses that end in EOS
-    finished_scores: Any  # float [batch, n]: log-probability / length penalty
-    finished_log_probabilities: Any  # float [batch, n]
-    finished_lengths: Any  # int32 [batch, n]: with EOS
+    alive: Alive
+    finished: Finished
     num_finished: Any  # int32 [batch]: hypotheses that ended among the best `beam_size`
 
 
@@ -105,7 +118,7 @@ class BeamSearch(Search, name="beam"):
 
     Example:
 
-    >>> step = lambda tokens, rows, state: (ops.array([[-99, -99, -99, 0.6, 0.4]] * 2), state)
+    >>> step = lambda tokens, parents, state: (ops.array([[-99, -99, -99, 0.6, 0.4]] * 2), state)
     >>> search = keras_transformer.decoding.BeamSearch(beam_size=2, n_best=2)
     >>> ops.convert_to_numpy(search(step, (), max_lengths=[3], max_length=3).tokens).tolist()
     [[[3, 0, 0], [4, 3, 0]]]
@@ -132,21 +145,23 @@ class BeamSearch(Search, name="beam"):
 
     def _search(self, inputs):
         def extend(beams, state):
-            first_rows = self.beam_size * ops.arange(ops.shape(beams.parents)[0], dtype="int32")
-            rows = ops.expand_dims(first_rows, -1) + beams.parents  # [batch, beam]
-            flat = ops.reshape(beams.last_tokens, (-1,)), ops.reshape(rows, (-1,))
+            first = self.beam_size * ops.arange(ops.shape(beams.parents)[0], dtype="int32")
+            parents = ops.expand_dims(first, -1) + beams.parents  # [batch, beam]
+            # [batch, beam] -> [batch * beam]
+            flat = ops.reshape(beams.last_tokens, (-1,)), ops.reshape(parents, (-1,))
             logits, state = inputs.call_step(*flat, state)
             candidates = self._best_candidates(logits, beams, inputs)
             return keep_shapes(self._advance(beams, candidates), beams), state
 
-        beams = run_search(extend, self._start(inputs), inputs.state, inputs.keep_sentences)
+        start = self._start(inputs)
+        beams = extend_until_done(extend, start, inputs.state, inputs.keep_sentences)
         return self._collect(beams, inputs.pad_id)
 
     def _start(self, inputs):
         batch, dtype = ops.shape(inputs.limits)[0], inputs.dtype
         alive_shape, finished_shape = (batch, self.beam_size), (batch, self.n_best)
 
-        def filled(shape):
+        def padding(shape):
             return ops.full((*shape, inputs.max_length), inputs.pad_id, dtype="int32")
 
         # Only beam 0 counts at first: the others are the same hypothesis.
@@ -157,12 +172,16 @@ class BeamSearch(Search, name="beam"):
             is_done=inputs.limits < 1,
             parents=ops.broadcast_to(ops.arange(self.beam_size, dtype="int32"), alive_shape),
             last_tokens=ops.full(alive_shape, inputs.bos_id, dtype="int32"),
-            alive_tokens=filled(alive_shape),
-            alive_log_probabilities=ops.broadcast_to(ops.cast(first, dtype), alive_shape),
-            finished_tokens=filled(finished_shape),
-            finished_scores=ops.full(finished_shape, _MINUS_INFINITY, dtype=dtype),
-            finished_log_probabilities=ops.full(finished_shape, _MINUS_INFINITY, dtype=dtype),
-            finished_lengths=ops.zeros(finished_shape, dtype="int32"),
+            alive=Alive(
+                tokens=padding(alive_shape),
+                log_probabilities=ops.broadcast_to(ops.cast(first, dtype), alive_shape),
+            ),
+            finished=Finished(
+                tokens=padding(finished_shape),
+                scores=ops.full(finished_shape, _MINUS_INFINITY, dtype=dtype),
+                log_probabilities=ops.full(finished_shape, _MINUS_INFINITY, dtype=dtype),
+                lengths=ops.zeros(finished_shape, dtype="int32"),
+            ),
             num_finished=ops.zeros((batch,), dtype="int32"),
         )
 
@@ -172,11 +191,12 @@ class BeamSearch(Search, name="beam"):
         num_candidates = 1 if self.beam_size == 1 else 2 * self.beam_size
         if logits.shape[-1] is not None:
             num_candidates = min(num_candidates, self.beam_size * vocabulary)
+        # [batch * beam, 1] -> [batch, beam]
         normalizer = inputs.normalizer(logits, ops.max(logits, axis=-1, keepdims=True))
-        terms = -ops.reshape(normalizer, (-1, self.beam_size)), beams.alive_log_probabilities
+        terms = -ops.reshape(normalizer, (-1, self.beam_size)), beams.alive.log_probabilities
         totals, best = top_k(logits, num_candidates, terms)  # [batch, candidates]
         parents, last_tokens = best // vocabulary, best % vocabulary
-        tokens = _gather(beams.alive_tokens, parents)  # [batch, candidates, max_length]
+        tokens = _gather(beams.alive.tokens, parents)  # [batch, candidates, max_length]
         is_next = ops.equal(ops.arange(ops.shape(tokens)[-1], dtype="int32"), beams.index)
         return Candidates(
             log_probabilities=totals,
@@ -190,73 +210,69 @@ class BeamSearch(Search, name="beam"):
         """Returns the state after a step."""
         length = beams.index + 1
         # With a tiny vocabulary, an EOS candidate may be among the alive beams, with score -inf.
-        alive = ops.where(candidates.is_finished, _MINUS_INFINITY, candidates.log_probabilities)
-        log_probabilities, best = top_k(alive, self.beam_size)  # [batch, beam]
-        beams_after = beams._replace(
-            index=length,
-            parents=_gather(candidates.parents, best),
-            last_tokens=_gather(candidates.last_tokens, best),
-            alive_tokens=_gather(candidates.tokens, best),
-            alive_log_probabilities=log_probabilities,
-        )
-        beams_after = self._add_finished(beams_after, candidates, length)
+        extended = ops.where(candidates.is_finished, _MINUS_INFINITY, candidates.log_probabilities)
+        log_probabilities, best = top_k(extended, self.beam_size)  # [batch, beam]
+        alive = Alive(_gather(candidates.tokens, best), log_probabilities)
+        finished, num_new = self._add_finished(beams.finished, candidates, length)
+        num_finished = beams.num_finished + num_new
         best_possible = self._scores(log_probabilities[:, 0], beams.limits)
-        is_final = best_possible <= beams_after.finished_scores[:, -1]
+        is_final = best_possible <= finished.scores[:, -1]
         if self.patience is not None:
             enough = max(math.ceil(self.patience * self.beam_size), self.n_best)
-            is_final = ops.logical_or(is_final, beams_after.num_finished >= enough)
+            is_final = ops.logical_or(is_final, num_finished >= enough)
         is_done = ops.logical_or(is_final, length >= beams.limits)
-        frozen = {
-            name: _where_sentence(beams.is_done, getattr(beams, name), getattr(beams_after, name))
-            for name in BeamState._fields
-            if name.startswith(("alive", "finished"))
-        }
-        return beams_after._replace(is_done=ops.logical_or(beams.is_done, is_done), **frozen)
+        return beams._replace(
+            index=length,
+            is_done=ops.logical_or(beams.is_done, is_done),
+            parents=_gather(candidates.parents, best),
+            last_tokens=_gather(candidates.last_tokens, best),
+            alive=_where_sentence(beams.is_done, beams.alive, alive),
+            finished=_where_sentence(beams.is_done, beams.finished, finished),
+            num_finished=num_finished,
+        )
 
-    def _add_finished(self, beams, candidates, length):
-        is_finished, log_probabilities = candidates.is_finished, candidates.log_probabilities
-        log_probabilities = ops.where(is_finished, log_probabilities, _MINUS_INFINITY)
-        scores = self._scores(log_probabilities, length)
+    def _add_finished(self, finished, candidates, length):
+        """Returns the best hypotheses that end in EOS, and the number of new ones, `[batch]`."""
+        new = ops.where(candidates.is_finished, candidates.log_probabilities, _MINUS_INFINITY)
         # Earlier hypotheses come first, so that ties keep them.
-        scores, best = top_k(ops.concatenate([beams.finished_scores, scores], 1), self.n_best)
+        scores = ops.concatenate([finished.scores, self._scores(new, length)], axis=1)
+        scores, best = top_k(scores, self.n_best)
         lengths = ops.broadcast_to(length, ops.shape(candidates.last_tokens))
         # Do not count candidates that extend an empty beam or break a constraint.
-        is_new = log_probabilities[:, : self.beam_size] > _MINUS_INFINITY
+        is_new = new[:, : self.beam_size] > _MINUS_INFINITY
 
-        def merge(finished, new):
-            return _gather(ops.concatenate([finished, new], axis=1), best)  # [batch, n, ...]
+        def merge(old, new):
+            return _gather(ops.concatenate([old, new], axis=1), best)  # [batch, n, ...]
 
-        return beams._replace(
-            finished_tokens=merge(beams.finished_tokens, candidates.tokens),
-            finished_scores=scores,
-            finished_log_probabilities=merge(beams.finished_log_probabilities, log_probabilities),
-            finished_lengths=merge(beams.finished_lengths, lengths),
-            num_finished=beams.num_finished + ops.sum(ops.cast(is_new, "int32"), axis=1),
+        finished = Finished(
+            tokens=merge(finished.tokens, candidates.tokens),
+            scores=scores,
+            log_probabilities=merge(finished.log_probabilities, new),
+            lengths=merge(finished.lengths, lengths),
         )
+        return finished, ops.sum(ops.cast(is_new, "int32"), axis=1)
 
     def _collect(self, beams, pad_id):
         """Returns the n best: finished hypotheses, then alive beams, then empty ones."""
+        alive, finished = beams.alive, beams.finished
 
         def both(finished, alive):
             return ops.concatenate([finished, alive], axis=1)  # [batch, n + beam, ...]
 
         # Alive beams are only needed where a sentence ran to its maximum length.
         limits = ops.expand_dims(ops.maximum(beams.limits, 0), -1)  # [batch, 1]
-        alive = beams.alive_log_probabilities
-        scores = both(beams.finished_scores, self._scores(alive, limits))
-        is_empty = ops.equal(scores, _MINUS_INFINITY)
-        size = self.n_best + self.beam_size
-        rank = ops.arange(size, 0, -1, dtype="int32")  # distinct, the first one highest
-        _, best = top_k(ops.where(is_empty, rank - size, rank), self.n_best)  # [batch, n]
-        is_empty = _gather(is_empty, best)
-        tokens = both(beams.finished_tokens, beams.alive_tokens)
-        log_probabilities = both(beams.finished_log_probabilities, alive)
-        lengths = both(beams.finished_lengths, ops.broadcast_to(limits, ops.shape(alive)))
+        scores = both(finished.scores, self._scores(alive.log_probabilities, limits))
+        is_answer = ops.cast(ops.not_equal(scores, _MINUS_INFINITY), "int32")
+        is_answer, best = top_k(is_answer, self.n_best)  # [batch, n]; the first ones win ties
+        tokens = both(finished.tokens, alive.tokens)
+        log_probabilities = both(finished.log_probabilities, alive.log_probabilities)
+        alive_lengths = ops.broadcast_to(limits, ops.shape(alive.log_probabilities))
+        lengths = both(finished.lengths, alive_lengths)
         return SearchResult(
-            tokens=ops.where(ops.expand_dims(is_empty, -1), pad_id, _gather(tokens, best)),
+            tokens=ops.where(ops.expand_dims(is_answer > 0, -1), _gather(tokens, best), pad_id),
             scores=_gather(scores, best),
             log_probabilities=_gather(log_probabilities, best),
-            lengths=ops.where(is_empty, 0, _gather(lengths, best)),
+            lengths=is_answer * _gather(lengths, best),
         )
 
     def _scores(self, log_probabilities, lengths):
@@ -266,14 +282,19 @@ class BeamSearch(Search, name="beam"):
 
 
 def _where_sentence(condition, x, y):
-    """Returns `x` where `condition`, bool `[batch]`, else `y`; both are `[batch, ...]`."""
-    shape = (-1,) + (1,) * (len(x.shape) - 1)
-    return ops.where(ops.reshape(condition, shape), x, y)
+    """Returns the tensors `[batch, ...]` of `x` where `condition`, bool `[batch]`, else of `y`."""
+
+    def where(x, y):
+        shape = (-1,) + (1,) * (len(x.shape) - 1)  # [batch] -> [batch, 1, ...]
+        return ops.where(ops.reshape(condition, shape), x, y)
+
+    return keras.tree.map_structure(where, x, y)
 
 
 def _gather(x, indices):
     """Returns `x[b, indices[b, i]]`, `[batch, n, ...]`; `x` is `[batch, size, ...]`."""
-    shape = ops.shape(x)
-    flat = ops.reshape(x, (-1, *shape[2:]))  # [batch * size, ...]
-    first = shape[1] * ops.arange(shape[0], dtype="int32")  # [batch]
+    batch, size, *others = ops.shape(x)
+    first = size * ops.arange(batch, dtype="int32")  # [batch]
+    # [batch, size, ...] -> [batch * size, ...]
+    flat = ops.reshape(x, (-1, *others))
     return ops.take(flat, indices + ops.expand_dims(first, -1), axis=0)

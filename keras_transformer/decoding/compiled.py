@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from keras_transformer.layers.effective_weights import all_parts
+
 
 def compile_search(
     function: Callable,
@@ -63,7 +65,7 @@ def compile_search(
     return call
 
 
-class CompiledSearches:
+class CompiledFunctions:
     """Functions of one model that are compiled once, and again when its variables are others.
 
     `quantize` and `enable_lora` replace and add variables, which a compiled function would not see.
@@ -72,7 +74,7 @@ class CompiledSearches:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._variables: list = []
+        self._last_state: list | None = None
         self._compiled: dict[Hashable, Callable] = {}
         self._compiling = threading.Lock()
 
@@ -85,13 +87,21 @@ class CompiledSearches:
     ) -> Callable:
         """Returns `compile_search(function, model.variables, sizes, ranks)`, stored under a key."""
         with self._compiling:
-            variables = self._model.variables
-            if list(map(id, variables)) != list(map(id, self._variables)):
+            # The variables themselves take Keras much longer to list, at every call.
+            state = [(part.dtype_policy, part.lora_enabled) for part in self._changeable_parts]
+            if state != self._last_state:
                 self._compiled.clear()
-                self._variables = variables
+                self._last_state = state
             if key not in self._compiled:
+                variables = self._model.variables
                 self._compiled[key] = compile_search(function, variables, sizes, ranks)
             return self._compiled[key]
+
+    @functools.cached_property
+    def _changeable_parts(self):
+        models = getattr(self._model, "models", [self._model])  # An `Ensemble` has several.
+        parts = [part for model in models for part in all_parts(model)]
+        return [part for part in parts if hasattr(part, "lora_enabled")]
 
 
 def _compile_jax(function, variables, sizes):

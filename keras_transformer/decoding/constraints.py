@@ -6,20 +6,21 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.caches import take_rows
+from keras_transformer.layers.caches import hypotheses_of, take_entries
 from keras_transformer.layers.tensors import Tensor, check_shape
 from keras_transformer.settings.setting import COUNT_OR_ZERO, SIZE, Rule, Settings, number, setting
 
 
 class Generated(NamedTuple):
-    """Tokens that the rows of a search have generated so far, as a constraint sees them.
+    """Tokens that the hypotheses of a search consist of so far, as a constraint sees them.
 
     Attributes:
-        tokens: int32 `[rows, max_length]`, without BOS, padding from `length` on.
-        last_tokens: int32 `[rows]`; BOS in the first call.
-        length: int32 scalar, the number of tokens, the same for all rows; 0 in the first call.
-        max_lengths: int32 `[rows]`, maximum number of tokens of the row's sentence, EOS included.
-        log_probabilities: float `[rows, vocabulary]`, the model's own, before any constraint.
+        tokens: int32 `[hypotheses, max_length]`, without BOS, padding from `length` on.
+        last_tokens: int32 `[hypotheses]`; BOS in the first call.
+        length: int32 scalar, the number of tokens of every hypothesis; 0 in the first call.
+        max_lengths: int32 `[hypotheses]`, maximum number of tokens in the sentence's answers, EOS
+            included.
+        log_probabilities: float `[hypotheses, vocabulary]`, the model's, before any constraint.
         eos_id: Id that ends a hypothesis.
 
     Example:
@@ -47,18 +48,18 @@ class Constraint(Protocol):
     depends on values, because a graph is traced once.
 
     Constraints are applied in order, first those of the search, then those of the call. If no token
-    is left for any row of a sentence, its hypotheses in the `SearchResult` are empty.
+    is left for any hypothesis of a sentence, those in the `SearchResult` are empty.
 
     `start(max_lengths, width)` gives the state before the first step: `max_lengths` is int32
-    `[batch]`, and every sentence has `width` rows. The state is a nest of tensors with the leading
-    axis `batch * width`, or `()`. The search reorders it with the beams and drops the rows of
-    finished sentences, so the state must hold everything that belongs to a sentence. Dtypes and
-    shapes, except for the number of rows, must not change.
+    `[batch]`, and every sentence has `width` hypotheses. The state is a nest of tensors with the
+    leading axis `batch * width`, or `()`. The search reorders it with the beams and drops finished
+    sentences, so the state must hold everything that belongs to a sentence. Dtypes and shapes,
+    except for the number of hypotheses, must not change.
 
     Args:
         state: State that `start` or the last call returned, reordered.
-        log_probabilities: float `[rows, vocabulary]`, from the constraint before; the size of the
-            vocabulary is static.
+        log_probabilities: float `[hypotheses, vocabulary]`, from the constraint before; the size
+            of the vocabulary is static.
         generated: A `Generated`.
 
     Example:
@@ -106,8 +107,8 @@ def check_static_vocabulary(logits):
 
 
 def constrain(inputs, constraints, width):
-    """Returns `SearchInputs` with a step that follows constraints, for `width` rows a sentence."""
-    max_length, max_lengths = inputs.max_length, ops.repeat(inputs.limits, width)  # [rows]
+    """Returns `SearchInputs` whose step follows constraints, with `width` hypotheses a sentence."""
+    max_length, max_lengths = inputs.max_length, ops.repeat(inputs.limits, width)
     start = {
         "model": inputs.state,
         "constraints": tuple(c.start(inputs.limits, width) for c in constraints),
@@ -116,14 +117,14 @@ def constrain(inputs, constraints, width):
         "length": ops.convert_to_tensor(0, dtype="int32"),
     }
 
-    def step(last_tokens, rows, state):
-        logits, model_state = inputs.call_step(last_tokens, rows, state["model"])
+    def step(last_tokens, parents, state):
+        logits, model_state = inputs.call_step(last_tokens, parents, state["model"])
         check_static_vocabulary(logits)
         largest = ops.max(logits, axis=-1, keepdims=True)
-        log_probabilities = logits - inputs.normalizer(logits, largest)  # [rows, vocabulary]
+        log_probabilities = logits - inputs.normalizer(logits, largest)
         tokens, states, length = state["tokens"], state["constraints"], state["length"]
-        if rows is not None:
-            tokens, states = take_rows((tokens, states), rows)
+        if parents is not None:
+            tokens, states = take_entries((tokens, states), parents)
         # In the first call the last tokens are BOS, which is dropped: no index is equal to -1.
         is_last = ops.equal(ops.arange(max_length, dtype="int32"), length - 1)  # [max_length]
         tokens = ops.where(is_last, ops.expand_dims(last_tokens, -1), tokens)
@@ -138,10 +139,9 @@ def constrain(inputs, constraints, width):
         return log_probabilities, {**state, **new, "length": length + 1}
 
     def keep_sentences(state, sentences):
-        rows = width * ops.expand_dims(sentences, 1) + ops.arange(width, dtype="int32")
-        row_states = {name: state[name] for name in ("constraints", "max_lengths", "tokens")}
-        model_state = inputs.keep_sentences(state["model"], sentences)
-        return {**state, "model": model_state, **take_rows(row_states, ops.reshape(rows, (-1,)))}
+        own = {name: state[name] for name in ("constraints", "max_lengths", "tokens")}
+        own = take_entries(own, hypotheses_of(sentences, width))
+        return {**state, **own, "model": inputs.keep_sentences(state["model"], sentences)}
 
     return inputs._replace(
         step=step,
@@ -160,13 +160,13 @@ class ForcedPrefix:
     out, with the model's log-probability. It is cut at the maximum length of the sentence.
 
     Args:
-        ids: int32 `[batch, length]`, padded at the end; a row of padding is an empty prefix.
+        ids: int32 `[batch, length]`, padded at the end; padding alone is an empty prefix.
         pad_id: Id of the padding.
 
     Example:
 
     >>> from keras_transformer.decoding import ForcedPrefix, GreedySearch
-    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 0, 0, 1, 0, 0]]), state)
+    >>> step = lambda tokens, parents, state: (ops.array([[0.0, 0, 0, 1, 0, 0]]), state)
     >>> prefix = ForcedPrefix(ops.array([[5, 4]]))
     >>> result = GreedySearch()(step, (), [4], max_length=4, constraints=[prefix])
     >>> ops.convert_to_numpy(result.tokens).tolist()
@@ -186,7 +186,7 @@ class ForcedPrefix:
         self, state: Tensor, log_probabilities: Tensor, generated: Generated
     ) -> tuple[Tensor, Tensor]:
         index = ops.minimum(generated.length, ops.shape(state)[1] - 1)
-        wanted = ops.expand_dims(ops.take(state, index, axis=1), -1)  # [rows, 1]
+        wanted = ops.expand_dims(ops.take(state, index, axis=1), -1)  # [hypotheses, 1]
         is_wanted = ops.equal(ops.arange(log_probabilities.shape[-1], dtype="int32"), wanted)
         forced = ops.where(is_wanted, generated.log_probabilities, float("-inf"))
         has_prefix = ops.not_equal(wanted, self.pad_id)
@@ -197,7 +197,7 @@ class SavedConstraint(Settings, family="constraint"):
     """Base class of constraints without a state, which consist of settings saved with a search.
 
     Most of them implement only `_ruled_out(generated, vocabulary)`, which returns a mask that
-    broadcasts to `[rows, vocabulary]`, True for tokens that must not come next.
+    broadcasts to `[hypotheses, vocabulary]`, True for tokens that must not come next.
     """
 
     def start(self, max_lengths: Tensor, width: int) -> tuple:
@@ -231,10 +231,10 @@ class MinimumLength(SavedConstraint, name="minimum_length"):
     length: int = setting(dataclasses.MISSING, SIZE)
 
     def _ruled_out(self, generated, vocabulary):
-        fewest = ops.minimum(generated.max_lengths, self.length)  # [rows]
-        is_early = ops.expand_dims(generated.length + 1 < fewest, -1)  # [rows, 1]
+        fewest = ops.minimum(generated.max_lengths, self.length)  # [hypotheses]
+        is_early = ops.expand_dims(generated.length + 1 < fewest, -1)  # [hypotheses, 1]
         is_eos = ops.equal(ops.arange(vocabulary), generated.eos_id)
-        return ops.logical_and(is_early, is_eos)  # [rows, vocabulary]
+        return ops.logical_and(is_early, is_eos)  # [hypotheses, vocabulary]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,16 +257,16 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
 
     def _ruled_out(self, generated, vocabulary):
         tokens, length = generated.tokens, generated.length
-        rows, max_length = ops.shape(tokens)
+        num_hypotheses, max_length = ops.shape(tokens)
         num_before = self.size - 1
         # `padded[p]` is token p - (n - 1), so token p follows `padded[p]` .. `padded[p + n - 2]`.
         # Ids of -1, which match no token, stand before the first token.
-        padding = ops.full((rows, num_before), -1, dtype="int32")
-        padded = ops.concatenate([padding, tokens], axis=1)  # [rows, max_length + n - 1]
+        padding = ops.full((num_hypotheses, num_before), -1, dtype="int32")
+        padded = ops.concatenate([padding, tokens], axis=1)  # [hypotheses, max_length + n - 1]
         indices = ops.arange(max_length, dtype="int32")
-        is_repeated = ops.broadcast_to(indices < length, (rows, max_length))
+        is_repeated = ops.broadcast_to(indices < length, (num_hypotheses, max_length))
         for offset in range(num_before):
-            before = padded[:, offset : offset + max_length]  # [rows, max_length]
+            before = padded[:, offset : offset + max_length]  # [hypotheses, max_length]
             before_next = ops.expand_dims(ops.take(padded, length + offset, axis=1), -1)
             is_repeated = ops.logical_and(is_repeated, ops.equal(before, before_next))
         return _token_sets(tokens, is_repeated, vocabulary)
@@ -328,12 +328,14 @@ class SuppressTokens(SavedConstraint, name="suppress_tokens"):
 
 
 def _token_sets(tokens, is_in, vocabulary):
-    """Returns bool `[rows, vocabulary]`: whether `is_in` is True for a token of the row."""
-    rows, length = ops.shape(tokens)
+    """Returns the tokens of each hypothesis where `is_in`, as bool `[hypotheses, vocabulary]`."""
+    number, length = ops.shape(tokens)
     # The other tokens go to one more column, which is cut off.
-    columns = ops.where(is_in, tokens, vocabulary)  # [rows, length]
-    first = (vocabulary + 1) * ops.arange(rows, dtype="int32")
-    indices = ops.reshape(columns + ops.expand_dims(first, -1), (-1, 1))  # [rows * length, 1]
-    zeros = ops.zeros((rows * (vocabulary + 1),), dtype="int32")
-    marks = ops.scatter_update(zeros, indices, ops.ones((rows * length,), dtype="int32"))
-    return ops.reshape(marks, (rows, vocabulary + 1))[:, :vocabulary] > 0
+    columns = ops.where(is_in, tokens, vocabulary)  # [hypotheses, length]
+    first = (vocabulary + 1) * ops.arange(number, dtype="int32")
+    # [hypotheses, length] -> [hypotheses * length, 1]
+    indices = ops.reshape(columns + ops.expand_dims(first, -1), (-1, 1))
+    zeros = ops.zeros((number * (vocabulary + 1),), dtype="int32")
+    marks = ops.scatter_update(zeros, indices, ops.ones((number * length,), dtype="int32"))
+    # [hypotheses * (vocabulary + 1)] -> [hypotheses, vocabulary + 1]
+    return ops.reshape(marks, (number, vocabulary + 1))[:, :vocabulary] > 0

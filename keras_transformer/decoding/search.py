@@ -1,7 +1,7 @@
 """`Search`, the base class of searches: the step that they call, their loop and their result."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import keras
 from keras import ops
@@ -14,7 +14,7 @@ from keras_transformer.decoding.constraints import (
     constrain,
     is_constraint,
 )
-from keras_transformer.layers.caches import take_rows
+from keras_transformer.layers.caches import take_entries
 from keras_transformer.layers.tensors import Tensor, check_shape
 from keras_transformer.settings.setting import Settings, check_member
 
@@ -25,15 +25,17 @@ _OMITTED_IF_UNSET = ("constraints", "patience")
 
 
 class Step(Protocol):
-    """One step of a decoder, for all rows of a batch: `step(tokens, rows, state)`.
+    """One step of a decoder, for all hypotheses of a batch: `step(tokens, parents, state)`.
 
-    A batch has `width` rows for each sentence, sentence-major. With `keep_sentences`, batches get
-    smaller during a search, so `state` must hold everything that belongs to a sentence.
+    A batch has `width` hypotheses of each sentence, those of the first sentence first. With
+    `keep_sentences`, batches get smaller during a search, so `state` must hold everything that
+    belongs to a sentence.
 
     Args:
-        tokens: int32 `[batch * width]`, the last token of each row; BOS in the first call.
-        rows: int32 `[batch * width]` or None. Row r of this call continues row `rows[r]` of the
-            call before: the step must reorder its caches accordingly. None means no change.
+        tokens: int32 `[batch * width]`, the last token of each hypothesis; BOS in the first call.
+        parents: int32 `[batch * width]` or None. Hypothesis h of this call continues hypothesis
+            `parents[h]` of the call before: the step must reorder its caches accordingly. None
+            means no change.
         state: Nest of tensors (dict, tuple, list) whose shapes and dtypes a step does not change.
 
     Returns:
@@ -44,14 +46,14 @@ class Step(Protocol):
     Example:
 
     >>> from keras_transformer.decoding import GreedySearch
-    >>> def step(tokens, rows, state):  # Counts down from the state, then ends with EOS, 3.
+    >>> def step(tokens, parents, state):  # Counts down from the state, then ends with EOS, 3.
     ...     return ops.one_hot(ops.maximum(state, 3), 10), state - 1
     >>> result = GreedySearch()(step, ops.array([6, 4]), max_lengths=[9, 9], max_length=5)
     >>> ops.convert_to_numpy(result.tokens).tolist()
     [[[6, 5, 4, 3, 0]], [[4, 3, 0, 0, 0]]]
     """
 
-    def __call__(self, tokens: Any, rows: Any, state: Any) -> tuple[Any, Any]: ...
+    def __call__(self, tokens: Any, parents: Any, state: Any) -> tuple[Any, Any]: ...
 
 
 class SearchResult(NamedTuple):
@@ -81,17 +83,18 @@ class SearchResult(NamedTuple):
 
 
 def log_sum_exp(logits, largest, largest_ids=None):
-    """Returns `logsumexp(logits)` of each row, shape `[rows, 1]`.
+    """Returns `logsumexp(logits)` over the vocabulary, `[hypotheses, 1]`.
 
-    `largest` is the maximum of each row, `[rows, 1]`; `largest_ids` are its ids, if known.
+    `largest` are the maxima of the logits, `[hypotheses, 1]`; `largest_ids` are their ids if known.
     """
     # The largest probability is exp(largest - log_sum_exp). A softmax is one operation on
     # TensorFlow, where differences, exponentials and sums are three passes over all logits.
     probabilities = ops.softmax(logits, axis=-1)
     if largest_ids is None:
         return largest - ops.log(ops.max(probabilities, axis=-1, keepdims=True))
-    rows, size = ops.shape(logits)
-    first = size * ops.expand_dims(ops.arange(rows, dtype="int32"), 1)  # [rows, 1]
+    hypotheses, vocabulary = ops.shape(logits)
+    first = vocabulary * ops.expand_dims(ops.arange(hypotheses, dtype="int32"), 1)
+    # [hypotheses, vocabulary] -> [hypotheses * vocabulary]
     return largest - ops.log(ops.take(ops.reshape(probabilities, (-1,)), first + largest_ids))
 
 
@@ -110,9 +113,9 @@ class SearchInputs(NamedTuple):
     normalizer: Callable = log_sum_exp  # logits minus its result are log-probabilities
     is_constrained: bool = False  # if so, a hypothesis may have no allowed next token
 
-    def call_step(self, tokens, rows, state):
+    def call_step(self, tokens, parents, state):
         """Returns the step's logits in `dtype`, and its state with the shapes of the old one."""
-        logits, new_state = self.step(tokens, rows, state)
+        logits, new_state = self.step(tokens, parents, state)
         logits = ops.cast(logits, self.dtype)
         if keras.config.backend() == "tensorflow":
             import tensorflow as tf
@@ -127,13 +130,14 @@ class Search(Settings, family="search"):
     """Base class of searches: frozen dataclasses with `constraints`, `width`, `_search(inputs)`."""
 
     constraints: tuple
+    is_random: ClassVar[bool] = False  # whether the answers depend on a `seed`
 
     def _search(self, inputs: SearchInputs) -> SearchResult:
         raise NotImplementedError
 
     @property
     def width(self) -> int:
-        """Number of rows of a sentence in the step's batch."""
+        """Number of hypotheses of a sentence in the step's batch."""
         return 1
 
     def __call__(
@@ -151,8 +155,8 @@ class Search(Settings, family="search"):
         """Searches for continuations of BOS.
 
         Args:
-            step: A `Step`. Searches other than `BeamSearch` call it with `rows=None`.
-            state: State of the step before the first call, of `batch * width` rows.
+            step: A `Step`. Searches other than `BeamSearch` call it with `parents=None`.
+            state: State of the step before the first call, of `batch * width` hypotheses.
             max_lengths: int32 `[batch]`, maximum number of tokens of each sentence, EOS included.
             max_length: Length of the result, an int or an int32 scalar; a static int where shapes
                 must be static (JAX). It limits `max_lengths`.
@@ -252,19 +256,19 @@ def keep_shapes(new, old):
     return keras.tree.map_structure(keep_shape, new, old)
 
 
-def run_search(extend, search, state, keep_sentences):
-    """Calls `extend(search, state) -> (search, state)` until all is done, and returns the search.
+def extend_until_done(extend, hypotheses, state, keep_sentences):
+    """Calls `extend(hypotheses, state)`, which returns both, until all hypotheses are done.
 
-    The search is a named tuple of scalars and of tensors with the leading axis `batch`. Its
+    The hypotheses are a named tuple of scalars and of tensors with the leading axis `batch`. Their
     `is_done`, bool `[batch]` or `[batch, width]`, marks final answers, which `extend` must keep;
-    its `index` counts the steps. `keep_sentences` is called after each round of steps.
+    their `index` counts the steps. `keep_sentences` is called after each round of steps.
     """
     # Shapes are static on JAX.
     if keep_sentences is None or keras.config.backend() == "jax":
-        return ops.while_loop(_is_any_active, extend, (search, state))[0]
+        return ops.while_loop(_is_any_active, extend, (hypotheses, state))[0]
 
-    # Two loops rather than conditions inside the step, which would slow down every step.
-    # `active` is the search for `sentences`; `answers` has the answers of all sentences.
+    # Two loops are faster than conditions inside the step, which slow down every step. `active` are
+    # the hypotheses of `sentences`; `answers` has those of all sentences.
     def extend_for_a_round(active, state, sentences, answers):
         end = active.index + _STEPS_IN_A_ROUND
 
@@ -283,21 +287,22 @@ def run_search(extend, search, state, keep_sentences):
         answers = keras.tree.map_structure(update, answers, active)
         kept = _sentences_to_keep(_is_done(active))
         state = keep_shapes(keep_sentences(state, kept), state)
-        return take_rows(active, kept), state, take_rows(sentences, kept), answers
+        return take_entries(active, kept), state, take_entries(sentences, kept), answers
 
-    sentences = ops.arange(ops.shape(search.is_done)[0], dtype="int32")
-    variables = (search, state, sentences, search)
+    sentences = ops.arange(ops.shape(hypotheses.is_done)[0], dtype="int32")
+    variables = (hypotheses, state, sentences, hypotheses)
     *_, answers = _shrinking_loop(_is_any_active, extend_for_a_round, variables)
-    return keep_shapes(answers, search)
+    return keep_shapes(answers, hypotheses)
 
 
-def _is_done(search):
-    """Returns whether all rows of a sentence are final, bool `[batch]`."""
-    return search.is_done if len(search.is_done.shape) == 1 else ops.all(search.is_done, axis=1)
+def _is_done(hypotheses):
+    """Returns whether all hypotheses of a sentence are final, bool `[batch]`."""
+    is_done = hypotheses.is_done
+    return is_done if len(is_done.shape) == 1 else ops.all(is_done, axis=1)
 
 
-def _is_any_active(search, *_):
-    return ops.logical_not(ops.all(search.is_done))
+def _is_any_active(hypotheses, *_):
+    return ops.logical_not(ops.all(hypotheses.is_done))
 
 
 def _num_active(is_done):

@@ -8,54 +8,56 @@ from keras import ops
 
 # Backends whose own top_k promises the lower index first among equal values.
 _STABLE_BACKENDS = ("tensorflow", "jax")
-# Minimum length of rows whose length is not static; only TensorFlow has such rows.
+# Minimum number of values if it is not static, which it always is but on TensorFlow.
 SMALLEST_DYNAMIC_SIZE = 512
-# Minimum length of rows in which blocks find the largest value faster.
+# Minimum number of values among which blocks find the largest one faster.
 _SMALLEST_SIZE_OF_ONE = 2048
 
 
 def top_k(values, k, terms=()):
-    """Returns the `k` largest values of each row and their indices; ties go to the lower index.
+    """Returns the `k` largest values of each sentence and their indices; ties: the lower index.
 
-    The tensors `terms`, each `[batch, width]`, are added in turn to the rows of `values`,
-    `[batch * width, size]`; then the `width` rows of a sentence are ranked as one long row.
+    The `values` of a sentence are `width` hypotheses of `size` numbers, `[batch * width, size]`,
+    without NaN, ranked as one list of `width * size` numbers, at least `k`. The tensors `terms`,
+    each `[batch, width]`, are added to the hypotheses first, in turn; without them the width is 1.
 
-    Long rows are searched by blocks: the k largest values lie in the k blocks whose maxima are
-    largest, so only these are ranked.
-
-    Values are `[rows, size]`, without NaN, and `width * size` is at least `k`. A size that is not
-    static must be at least `SMALLEST_DYNAMIC_SIZE`, and `k` at most `16 * width`. The results are
-    `[batch, k]`, descending, and int32 `[batch, k]`.
+    Long lists are searched by blocks: the k largest values lie in the k blocks whose maxima are
+    largest, so only these are ranked. A size that is not static must be at least
+    `SMALLEST_DYNAMIC_SIZE`, and `k` at most `16 * width`. The results are `[batch, k]`, descending,
+    and int32 `[batch, k]`.
     """
     size = ops.shape(values)[-1]
     width = terms[0].shape[-1] if terms else 1
     block_size = _block_size(values.shape[-1], width, k)
-    # Integers cannot be padded with minus infinity; their rows are short.
+    # Integers cannot be padded with minus infinity; they are few.
     if block_size is None or keras.backend.is_int_dtype(values.dtype):
         return _direct_top_k(_sums(values, terms, width), k)
     missing = -size % block_size
     if not (isinstance(missing, int) and missing == 0):
         values = ops.pad(values, [[0, 0], [0, missing]], constant_values=float("-inf"))
+    # [batch * width, size] -> [batch * width, blocks, block_size]
     values = ops.reshape(values, (-1, (size + missing) // block_size, block_size))
-    maxima = ops.max(values, axis=-1)  # [rows, blocks]
+    maxima = ops.max(values, axis=-1)  # [batch * width, blocks]
     num_blocks = ops.shape(maxima)[1]
     _, blocks = _direct_top_k(_sums(maxima, terms, width), k)
     # Blocks in ascending order keep the order of indices, so that ties go to the lower index.
     blocks = ops.sort(blocks, axis=-1) if k > 1 else blocks  # [batch, k]
-    rows, starts = blocks // num_blocks, block_size * (blocks % num_blocks)
+    members, starts = blocks // num_blocks, block_size * (blocks % num_blocks)
     batch = ops.shape(blocks)[0]
     first = (width * num_blocks) * ops.expand_dims(ops.arange(batch, dtype="int32"), -1)
+    # [batch * width, blocks, block_size] -> [batch * width * blocks, block_size]
     kept = ops.take(ops.reshape(values, (-1, block_size)), first + blocks, axis=0)
     for term in terms:
-        kept = kept + ops.expand_dims(ops.take_along_axis(term, rows, axis=-1), -1)
+        kept = kept + ops.expand_dims(ops.take_along_axis(term, members, axis=-1), -1)
+    # [batch, k, block_size] -> [batch, k * block_size]
     largest, best = _direct_top_k(ops.reshape(kept, (-1, k * block_size)), k)
-    starts = ops.take_along_axis(size * rows + starts, best // block_size, axis=-1)
+    starts = ops.take_along_axis(size * members + starts, best // block_size, axis=-1)
     return largest, starts + best % block_size
 
 
 @functools.cache
 def _block_size(size, width, k):
-    """Returns the block size for `width` rows of `size` values; None to rank all of them."""
+    """Returns the block size for `width` hypotheses of `size` values; None to rank all of them."""
     if size is None:
         return SMALLEST_DYNAMIC_SIZE // 16 if k > 1 else None
     # The factor makes blocks larger, because the maxima of small blocks take long to compute.
@@ -74,7 +76,7 @@ def _block_size(size, width, k):
 def _sums(values, terms, width):
     """Returns values `[batch * width, size]` plus the terms, as `[batch, width * size]`."""
     size = ops.shape(values)[-1]
-    sums = ops.reshape(values, (-1, width, size))
+    sums = ops.reshape(values, (-1, width, size))  # [batch, width, size]
     for term in terms:
         sums = sums + ops.expand_dims(term, -1)
     return ops.reshape(sums, (-1, width * size))

@@ -14,9 +14,9 @@ from keras_transformer.decoding import search_to_dict
 from keras_transformer.export.stored_kernels import StoredKernels
 from keras_transformer.inference.batch_inference import (
     default_batch_size,
+    encode_and_search,
     one_answer,
     rounded_up,
-    search_ids,
 )
 from keras_transformer.inference.shortlist import SIZES
 from keras_transformer.layers.tensors import Tensor
@@ -109,7 +109,7 @@ class ServedFunctions(abc.ABC):
 
         def search_chunk(chunk):
             rows, options = order[starts[chunk] : starts[chunk + 1]], {}
-            if hasattr(search, "seed"):
+            if search.is_random:
                 seed = (search.seed + tf.cast(starts[chunk], tf.int64)) % 2**31
                 options["seed"] = tf.cast(seed, tf.int32)
             if constrain is not None:
@@ -120,7 +120,8 @@ class ServedFunctions(abc.ABC):
                 length = tf.minimum(length, longest_position)
             source = padded(source, length)
             options["token_ids"] = token_ids(getattr(pipeline, "shortlist", None), source)
-            result = search_ids(self._model, source, tf.gather(limits, rows), search, **options)
+            limits_here = tf.gather(limits, rows)
+            result = encode_and_search(self._model, source, limits_here, search, **options)
             missing = longest_limit - tf.shape(result.tokens)[2]
             tokens = tf.pad(result.tokens, [[0, 0], [0, 0], [0, missing]], constant_values=PAD_ID)
             return tf.cast(result.scores, tf.float32), tokens

@@ -13,7 +13,7 @@ from keras import ops
 from keras_transformer.checks import check_positive_integer
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import ForcedPrefix, SearchResult
-from keras_transformer.decoding.compiled import CompiledSearches
+from keras_transformer.decoding.compiled import CompiledFunctions
 from keras_transformer.errors import UserError
 from keras_transformer.inference.shortlist import Shortlist
 
@@ -29,7 +29,9 @@ _USABLE = 0.8
 _GIGABYTE = 1e9
 
 
-def search_ids(model, source, max_lengths, search, max_length=None, token_ids=None, **options):
+def encode_and_search(
+    model, source, max_lengths, search, max_length=None, token_ids=None, **options
+):
     """Encodes the source once and searches, as one function to compile or export.
 
     `source` is int32 `[batch, length]` with EOS; `max_lengths` is int32 `[batch]` and counts EOS.
@@ -38,13 +40,14 @@ def search_ids(model, source, max_lengths, search, max_length=None, token_ids=No
     """
     if max_length is None:
         max_length = ops.max(max_lengths)
-    state = model.start_decoding(source, search.width, max_length, token_ids)
+    state = model.start_decoding(source, search.width, max_length)
     options |= {"bos_id": BOS_ID, "eos_id": EOS_ID, "pad_id": PAD_ID}
     options["keep_sentences"] = model.keep_sentences
     if token_ids is None:
         return search(model.decode_step, state, max_lengths, max_length, **options)
     # Constraints and sampling see the whole vocabulary.
-    needs_all = search.constraints or options.get("constraints") or hasattr(search, "seed")
+    needs_all = search.constraints or options.get("constraints") or search.is_random
+    output_embeddings = model.output_embeddings(token_ids)
     if needs_all:
         size = model.config.output_vocab_size
         num_columns = ops.shape(token_ids)[0]
@@ -54,12 +57,14 @@ def search_ids(model, source, max_lengths, search, max_length=None, token_ids=No
             ops.arange(num_columns, dtype="int32"),
         )  # [vocabulary]; the other tokens have the last column, -inf
 
-    def step(tokens, rows, state):
+    def step(tokens, parents, state):
+        if not needs_all:
+            tokens = ops.take(token_ids, tokens)
+        logits, state = model.decode_step(tokens, parents, state, output_embeddings)
         if needs_all:
-            logits, state = model.decode_step(tokens, rows, state)
             logits = ops.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
-            return ops.take(logits, columns, axis=1), state
-        return model.decode_step(ops.take(token_ids, tokens), rows, state)
+            logits = ops.take(logits, columns, axis=1)
+        return logits, state
 
     result = search(step, state, max_lengths, max_length, **options)
     return result if needs_all else result._replace(tokens=ops.take(token_ids, result.tokens))
@@ -86,7 +91,7 @@ class BatchInference:
         self.model = model
         self.shortlist: Shortlist | None = None
         self._make_constraint = make_constraint
-        self._compiled = CompiledSearches(model)
+        self._compiled = CompiledFunctions(model)
 
     def search_batches(
         self, sources, max_lengths, search, batch_size, max_positions, num_streams=1, **rows
@@ -112,7 +117,7 @@ class BatchInference:
             num_streams = streams_that_fit(
                 self.model, search, len(sources[largest]) + 1, max_lengths[largest], num_streams
             )
-        if not hasattr(search, "seed"):  # Samples depend on the batches, which must not change.
+        if not search.is_random:  # Samples depend on the batches, which must not change.
             # Each stream gets an equal share of the texts and of the memory of one batch.
             batch_size = min(batch_size, max(1, -(-len(sizes) // num_streams)))
             max_positions //= num_streams
@@ -149,7 +154,7 @@ class BatchInference:
         max_length = int(max(max_lengths))
         is_static = keras.config.backend() == "jax"
         inputs["max_length"] = rounded_up(max_length) if is_static else max_length
-        if hasattr(search, "seed"):
+        if search.is_random:
             # The seed is an input, so that another seed needs no compilation.
             inputs["seed"] = np.int32((search.seed + seed_offset) % 2**31)
             search = dataclasses.replace(search, seed=0)
@@ -168,7 +173,7 @@ class BatchInference:
                 constraints.append(ForcedPrefix(options.pop("prefixes"), pad_id=PAD_ID))
             if self._make_constraint is not None and "constraint_numbers" in options:
                 constraints.append(self._make_constraint(options.pop("constraint_numbers")))
-            return search_ids(self.model, search=search, constraints=constraints, **options)
+            return encode_and_search(self.model, search=search, constraints=constraints, **options)
 
         return SearchResult(*self._run((search, *inputs), run, len(sources), **inputs))
 

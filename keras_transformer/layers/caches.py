@@ -107,9 +107,9 @@ class RollingCache(NamedTuple):
 
     def last_columns(self, mask: Tensor) -> Tensor:
         """Returns the columns of a mask of all positions that are here, padded with False."""
-        (rows, queries, _), size = ops.shape(mask), ops.shape(self.keys)[2]
+        (batch, queries, _), size = ops.shape(mask), ops.shape(self.keys)[2]
         padded = ops.pad(mask, [[0, 0], [0, 0], [size, 0]])
-        return ops.slice(padded, (0, 0, self.length), (rows, queries, size))
+        return ops.slice(padded, (0, 0, self.length), (batch, queries, size))
 
     def last(self, number: Any) -> Self:
         """Returns the cache of the last positions alone."""
@@ -135,11 +135,8 @@ class DecoderBlockCache(NamedTuple):
     """Caches of a decoder block."""
 
     self_attention: GrowingCache | FixedCache | RollingCache
-    cross_attention: CompleteCache | tuple = ()  # `()` without cross-attention
-
-    def reorder(self, rows: Tensor) -> Self:
-        """Returns the cache whose row r is row `rows[r]`, int32 `[rows]`."""
-        return self._replace(self_attention=take_rows(self.self_attention, rows))
+    # Without cross-attention an empty nest: loops of TensorFlow refuse None.
+    cross_attention: CompleteCache | tuple = ()
 
 
 class DecoderCache(NamedTuple):
@@ -148,18 +145,23 @@ class DecoderCache(NamedTuple):
     length: Tensor  # int32 [], number of positions decoded
     blocks: tuple  # the blocks' caches
 
-    def reorder(self, rows: Tensor | None) -> Self:
-        """Returns the cache whose row r is row `rows[r]`, int32 `[rows]`; None for no change."""
-        if rows is None:
+    def reorder(self, parents: Tensor | None) -> Self:
+        """Returns the cache whose hypothesis h was `parents[h]`, int32; None for no change."""
+        if parents is None:
             return self
-        return self._replace(blocks=tuple(block.reorder(rows) for block in self.blocks))
+        return self._replace_self_attention(lambda cache: take_entries(cache, parents))
 
-    def merged(self) -> "DecoderCache":
+    def merged(self) -> Self:
         """Returns the cache with the parts of each `GrowingCache` merged."""
-        caches = (block.self_attention for block in self.blocks)
-        merged = (c.merged() if isinstance(c, GrowingCache) else c for c in caches)
-        pairs = zip(self.blocks, merged, strict=True)
-        return self._replace(blocks=tuple(b._replace(self_attention=c) for b, c in pairs))
+        return self._replace_self_attention(
+            lambda cache: cache.merged() if isinstance(cache, GrowingCache) else cache
+        )
+
+    def _replace_self_attention(self, function):
+        blocks = (
+            block._replace(self_attention=function(block.self_attention)) for block in self.blocks
+        )
+        return self._replace(blocks=tuple(blocks))
 
 
 def check_built(layer: keras.layers.Layer) -> None:
@@ -169,8 +171,15 @@ def check_built(layer: keras.layers.Layer) -> None:
         raise ValueError(f"{rule}. Received: {type(layer).__name__} {layer.name!r}, not built")
 
 
-def take_rows(tensors: Any, rows: Tensor) -> Any:
-    """Takes the rows `rows`, int32 `[kept]`, of each tensor of a nest; scalars stay."""
+def take_entries(tensors: Any, indices: Tensor) -> Any:
+    """Takes entries of the first axis, int32 `[kept]`, of each tensor of a nest; scalars stay."""
     return keras.tree.map_structure(
-        lambda tensor: ops.take(tensor, rows, axis=0) if len(tensor.shape) else tensor, tensors
+        lambda tensor: ops.take(tensor, indices, axis=0) if len(tensor.shape) else tensor, tensors
     )
+
+
+def hypotheses_of(sentences: Tensor, width: Any) -> Tensor:
+    """Returns the indices of the `width` hypotheses of each sentence, int32 `[kept * width]`."""
+    members = ops.arange(width, dtype="int32")
+    # [kept, width] -> [kept * width]
+    return ops.reshape(ops.expand_dims(sentences * width, 1) + members, (-1,))

@@ -389,14 +389,14 @@ class Decoder(CompositeLayer):
         caches = (block.make_cache(encoder_outputs, *sizes) for block in self.blocks)
         return DecoderCache(ops.zeros((), dtype="int32"), tuple(caches))
 
-    def reorder_cache(self, cache: DecoderCache, rows: Tensor | None) -> DecoderCache:
-        """Returns the cache whose row r is row `rows[r]` of `cache`, as a beam search asks for.
+    def reorder_cache(self, cache: DecoderCache, parents: Tensor | None) -> DecoderCache:
+        """Returns the cache whose hypothesis h was `parents[h]`, as a beam search asks for.
 
         Args:
             cache: From `make_cache` or `call`.
-            rows: int32 `[rows]`, `rows[r]` of the same sentence as r; None for no change.
+            parents: int32 `[hypotheses]`, each of the same sentence as before; None for no change.
         """
-        return cache.reorder(rows)
+        return cache.reorder(parents)
 
     def _keeps_shape(self) -> bool:
         return super()._keeps_shape() and stack.keeps_shape(self)

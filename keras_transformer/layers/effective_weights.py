@@ -23,13 +23,17 @@ def maps_of(layer: keras.layers.Layer) -> Iterator[tuple[str, Any]]:
             yield path, part
 
 
-def all_maps(model: Any) -> list:
-    """Returns the linear maps and the embeddings of a model, and of the models inside it."""
+def all_parts(model: Any) -> list:
+    """Returns the layers inside a model, and inside the models inside it."""
     parts = [model, *(part for _, part, _ in parts_of(model))]
     inner = [layer for part in parts if isinstance(part, keras.Model) for layer in part.layers]
-    maps = [part for part in parts if isinstance(part, _MAPS)]
-    maps += [part for layer in inner for part in all_maps(layer)]
-    return list({id(part): part for part in maps}.values())
+    parts += [part for layer in inner for part in all_parts(layer)]
+    return list({id(part): part for part in parts}.values())
+
+
+def all_maps(model: Any) -> list:
+    """Returns the linear maps and the embeddings of a model, and of the models inside it."""
+    return [part for part in all_parts(model) if isinstance(part, _MAPS)]
 
 
 def is_plain(part: Any) -> bool:

@@ -37,8 +37,8 @@ class TiedEmbedding(CompositeLayer):
         inputs: `[batch, length]` ids of any number type, as in `keras.layers.Embedding`; with
             `reverse=True` floating `[..., d_model]`.
         reverse: Whether to project to logits instead of looking up.
-        embeddings: With `reverse=True`, `[columns, d_model]` from `rows`, for the logits of some
-            tokens only; None for all tokens.
+        embeddings: With `reverse=True`, `[columns, d_model]` from `output_embeddings`, for the logits
+            of some tokens only; None for all tokens.
 
     Returns:
         `[batch, length, d_model]`, or with `reverse=True` the logits `[..., vocab_size]` (or
@@ -130,40 +130,40 @@ class TiedEmbedding(CompositeLayer):
         logits = reshape(logits, (*ops.shape(inputs)[:-1], ops.shape(logits)[-1]))
         return ops.cast(logits, at_least_float32(self.compute_dtype))
 
-    def project(self, rows: Tensor, embeddings: Tensor | None = None) -> Tensor:
-        """Returns the logits `[rows, columns]`, in the compute dtype.
+    def project(self, states: Tensor, embeddings: Tensor | None = None) -> Tensor:
+        """Returns the logits `[positions, columns]`, in the compute dtype.
 
         Args:
-            rows, embeddings: States `[rows, d_model]`, and the `embeddings` of a call.
+            states, embeddings: `[positions, d_model]`, and the `embeddings` of a call.
         """
         if embeddings is not None:
             matrix, bias = self.output_weights(embeddings)
-            logits = ops.matmul(rows, ops.transpose(matrix))
+            logits = ops.matmul(states, ops.transpose(matrix))
         else:
             bias, part = self.bias, self.embedding
             is_plain = part.quantization_mode is None
-            logits = part(rows, reverse=True) if is_plain else self._quantized_logits(rows)
+            logits = part(states, reverse=True) if is_plain else self._quantized_logits(states)
         return logits if bias is None else logits + ops.cast(bias, logits.dtype)
 
-    def _quantized_logits(self, rows):
+    def _quantized_logits(self, states):
         """Returns the logits of a quantized matrix, with the gradient and LoRA that Keras omits."""
         part = self.embedding
 
         @ops.custom_gradient
-        def logits_with_gradient(rows):
+        def logits_with_gradient(states):
             def gradient(*args, upstream=None):
                 upstream = args[0] if upstream is None else upstream
                 return ops.matmul(upstream, ops.cast(effective_matrix(part), upstream.dtype))
 
-            return part(rows, reverse=True), gradient
+            return part(states, reverse=True), gradient
 
-        logits = logits_with_gradient(rows)
+        logits = logits_with_gradient(states)
         if part.lora_enabled:
-            # The gradient of the rows is complete: LoRA is in the effective matrix.
+            # The gradient of the states is complete: LoRA is in the effective matrix.
             factors = part.lora_embeddings_b, part.lora_embeddings_a
-            change = ops.stop_gradient(rows) * (part.lora_alpha / part.lora_rank)
+            change = ops.stop_gradient(states) * (part.lora_alpha / part.lora_rank)
             for factor in factors:
-                change = ops.matmul(change, ops.transpose(ops.cast(factor, rows.dtype)))
+                change = ops.matmul(change, ops.transpose(ops.cast(factor, states.dtype)))
             logits += ops.cast(change, logits.dtype)
         return logits
 
@@ -179,19 +179,19 @@ class TiedEmbedding(CompositeLayer):
             return embeddings, None
         return embeddings[:, : self.d_model], embeddings[:, self.d_model]
 
-    def rows(self, ids: Tensor) -> Tensor:
-        """Returns the rows of the matrix, `[columns, d_model]`, in the compute dtype.
+    def output_embeddings(self, ids: Tensor) -> Tensor:
+        """Returns the unscaled embeddings of tokens, `[columns, d_model]`, in the compute dtype.
 
-        With a bias, it is one more column.
+        A bias of the logits is one more number at the end of each.
 
         Args:
             ids: Tokens, int32 `[columns]`.
         """
-        rows = ops.cast(self.embedding(ids), self.compute_dtype)
+        embeddings = ops.cast(self.embedding(ids), self.compute_dtype)
         if self.bias is None:
-            return rows
+            return embeddings
         bias = ops.cast(ops.take(self.bias, ids), self.compute_dtype)
-        return ops.concatenate([rows, ops.expand_dims(bias, 1)], axis=1)
+        return ops.concatenate([embeddings, ops.expand_dims(bias, 1)], axis=1)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         is_lookup = keras.backend.is_int_dtype(inputs.dtype)

@@ -12,11 +12,11 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.checks import check_argument, check_positive_integer
-from keras_transformer.decoding import GreedySearch, Sampling, SearchResult
-from keras_transformer.decoding.compiled import CompiledSearches
+from keras_transformer.decoding import GreedySearch, SearchResult
+from keras_transformer.decoding.compiled import CompiledFunctions
 from keras_transformer.decoding.search import Search
 from keras_transformer.layers import Decoder
-from keras_transformer.layers.caches import take_rows
+from keras_transformer.layers.caches import hypotheses_of, take_entries
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models.micro_batches import MicroBatchModel
 
@@ -54,7 +54,7 @@ class CausalLanguageModel(MicroBatchModel):
         super().__init__(tokens, logits, name=name)
         self.dtype_policy = decoder.dtype_policy  # `compile` scales the loss of float16 by it.
         self.embedding, self.decoder = embedding, decoder
-        self._compiled = CompiledSearches(self)
+        self._compiled = CompiledFunctions(self)
 
     def generate(
         self,
@@ -83,20 +83,20 @@ class CausalLanguageModel(MicroBatchModel):
         check_positive_integer("max_new_tokens", max_new_tokens)
         search = GreedySearch() if search is None else search
         check_argument(isinstance(search, Search), "search", "a search or None", search)
-        size, rows = self.output_shape[-1], []
+        size, ids = self.output_shape[-1], []
         with contextlib.suppress(TypeError):  # of texts, floats, or a list of ids
-            rows = [[operator.index(t) for t in prompt if t != pad_id] for prompt in prompts]
-        are_ids = rows and all(rows) and all(0 <= id_ < size for row in rows for id_ in row)
+            ids = [[operator.index(t) for t in prompt if t != pad_id] for prompt in prompts]
+        are_ids = ids and all(ids) and all(0 <= token < size for prompt in ids for token in prompt)
         check_argument(are_ids, "prompts", f"lists of one or more ids below {size:,}", prompts)
         check_argument(pad_id < size, "pad_id", f"an id below {size:,}", pad_id)
-        longest = max(map(len, rows))
+        longest = max(map(len, ids))
         limit = getattr(self.decoder.position, "max_length", math.inf) - longest
         rule = f"at most {limit}, the learned positions after a prompt of {longest}"
         check_argument(max_new_tokens <= limit, "max_new_tokens", rule, max_new_tokens)
         length = -(-longest // 16) * 16  # On JAX, each length compiles a function.
-        ids = keras.utils.pad_sequences(rows, length, padding="post", value=pad_id)
-        inputs = {"prompts": ops.convert_to_tensor(ids), "max_new_tokens": max_new_tokens}
-        if isinstance(search, Sampling):  # Another seed needs no compilation.
+        padded = keras.utils.pad_sequences(ids, length, padding="post", value=pad_id)
+        inputs = {"prompts": ops.convert_to_tensor(padded), "max_new_tokens": max_new_tokens}
+        if search.is_random:  # Another seed needs no compilation.
             inputs["seed"] = ops.convert_to_tensor(np.int32(search.seed))
             search = dataclasses.replace(search, seed=0)
 
@@ -136,24 +136,23 @@ class CausalLanguageModel(MicroBatchModel):
             options = {"padding_mask": keys >= num_padding, "positions": positions}
             return self.decoder(self.embedding(tokens), cache=cache, training=False, **options)
 
-        def step(tokens, rows, state):
+        def step(tokens, parents, state):
             cache, num_padding, last_tokens = state
             # A search begins with BOS; here it begins with the last token of the prompt.
             is_first = ops.equal(cache.length, length - 1)
             tokens = ops.expand_dims(ops.where(is_first, last_tokens, tokens), 1)
-            states, cache = decode(tokens, cache.reorder(rows), num_padding)
+            states, cache = decode(tokens, cache.reorder(parents), num_padding)
             logits = self.embedding(ops.squeeze(states, 1), reverse=True)
             return logits, (cache, num_padding, last_tokens)
 
         def keep_sentences(state, sentences):
-            rows = ops.expand_dims(sentences * search.width, 1) + ops.arange(search.width)
-            cache, *others = take_rows(state, ops.reshape(rows, (-1,)))
+            cache, *others = take_entries(state, hypotheses_of(sentences, search.width))
             return (cache.merged(), *others)
 
         cache = self.decoder.make_cache(batch_size=batch, max_length=cache_size)
         _, cache = decode(prompts[:, :-1], cache, num_padding)
-        rows = ops.repeat(ops.arange(batch, dtype="int32"), search.width)
-        state = take_rows((cache, num_padding, prompts[:, -1]), rows)
+        prompt_of = ops.repeat(ops.arange(batch, dtype="int32"), search.width)
+        state = take_entries((cache, num_padding, prompts[:, -1]), prompt_of)
         options: dict[str, Any] = {} if seed is None else {"seed": seed}
         options |= {"eos_id": eos_id, "pad_id": pad_id, "keep_sentences": keep_sentences}
         limits = ops.full((batch,), max_new_tokens, dtype="int32")

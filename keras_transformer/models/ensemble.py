@@ -80,10 +80,25 @@ class Ensemble:
         """Returns the models' states; the arguments are those of `Transformer.start_decoding`."""
         return [model.start_decoding(source, *args, **kwargs) for model in self.models]
 
-    def decode_step(self, tokens: Tensor, rows: Tensor | None, state: list) -> tuple[Tensor, list]:
+    def output_embeddings(self, token_ids: Tensor) -> list:
+        """Returns the models' embeddings; the arguments are those of `Transformer`'s."""
+        return [model.output_embeddings(token_ids) for model in self.models]
+
+    def decode_step(
+        self,
+        tokens: Tensor,
+        parents: Tensor | None,
+        state: list,
+        output_embeddings: list | None = None,
+    ) -> tuple[Tensor, list]:
         """Returns the mean logits and the states; the arguments are those of `Transformer`'s."""
-        pairs = zip(self.models, state, strict=True)
-        steps = [model.decode_step(tokens, rows, model_state) for model, model_state in pairs]
+        embeddings = output_embeddings or [None] * len(self.models)
+        steps = [
+            model.decode_step(tokens, parents, model_state, model_embeddings)
+            for model, model_state, model_embeddings in zip(
+                self.models, state, embeddings, strict=True
+            )
+        ]
         logits, states = zip(*steps, strict=True)
         return _mean(logits), list(states)
 

@@ -17,7 +17,7 @@ from keras_transformer.layers import (
     RotaryPosition,
     TiedEmbedding,
 )
-from keras_transformer.layers.caches import DecoderCache, FixedCache, take_rows
+from keras_transformer.layers.caches import DecoderCache, FixedCache, hypotheses_of, take_entries
 from keras_transformer.layers.composite_layer import (
     quantize_parts,
     quantized_parts,
@@ -30,10 +30,10 @@ from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.transformer_config import TransformerConfig
 
 # Settings that are arguments of the blocks.
-_BLOCK_SETTINGS = (
-    *("num_heads", "intermediate_dim", "key_dim", "value_dim", "norm", "use_bias", "activation"),
-    *("attention_dropout", "activation_dropout", "sliding_window", "flash_attention"),
-)
+_BLOCK_SETTINGS = """
+    num_heads intermediate_dim key_dim value_dim norm use_bias activation
+    attention_dropout activation_dropout sliding_window flash_attention
+""".split()
 
 
 class Ancestors(NamedTuple):
@@ -45,13 +45,14 @@ class Ancestors(NamedTuple):
 
     slots: Tensor  # int32 [batch, width, length]; -1 at positions that are not decoded yet
 
-    def extend(self, rows: Tensor | None, position: Tensor, is_fixed: bool) -> "Ancestors":
+    def extend(self, parents: Tensor | None, position: Tensor, is_fixed: bool) -> "Ancestors":
         """Returns the ancestors after a step in which each beam writes to its own slot."""
         slots = self.slots
         batch, width, length = ops.shape(slots)
-        if rows is not None:
+        if parents is not None:
+            # [batch, width, length] -> [batch * width, length] -> [batch, width, length]
             flat = ops.reshape(slots, (batch * width, length))
-            slots = ops.reshape(ops.take(flat, rows, axis=0), (batch, width, length))
+            slots = ops.reshape(ops.take(flat, parents, axis=0), (batch, width, length))
         new_slots = ops.reshape(ops.arange(width, dtype="int32"), (1, width, 1))
         if not is_fixed:
             new_slots = ops.broadcast_to(new_slots, (batch, width, 1))
@@ -63,17 +64,24 @@ class Ancestors(NamedTuple):
         """Returns the keys that each beam may attend to, bool `[batch, width, length * width]`."""
         batch, width, length = ops.shape(self.slots)
         slots = ops.arange(width, dtype="int32")
-        mask = ops.equal(ops.expand_dims(self.slots, 3), slots)  # [batch, width, length, width]
+        mask = ops.equal(ops.expand_dims(self.slots, 3), slots)
+        # [batch, width, length, width] -> [batch, width, length * width]
         return ops.reshape(mask, (batch, width, length * width))
 
 
 class DecodingState(NamedTuple):
-    """State of decoding a batch of sentences."""
+    """State of decoding a batch of sentences, with an entry in the caches for each hypothesis."""
 
     cache: DecoderCache
     source_mask: Tensor  # bool [batch, source_length], `True` = a real position
-    ancestors: Ancestors | tuple = ()  # `()` with one row for each sentence
-    output_embeddings: Tensor | tuple = ()  # Of `TiedEmbedding.rows`; `()` for all tokens
+
+
+class SharedDecodingState(NamedTuple):
+    """State of decoding a batch of sentences whose beams share the caches."""
+
+    cache: DecoderCache
+    source_mask: Tensor  # bool [batch, source_length], `True` = a real position
+    ancestors: Ancestors
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -185,14 +193,14 @@ class Transformer(MicroBatchModel):
     ) -> Tensor:
         """Returns the outputs of the decoder, `[batch, target_length, d_model]`, before the logits.
 
-        With segments, a row holds several sentences: positions start at 0 in each of them, and none
-        attends to another.
+        With segments, a sequence of the batch holds several sentences: positions start at 0 in each
+        of them, and none attends to another.
 
         Args:
             source: int32 `[batch, source_length]`.
             target: int32 `[batch, target_length]`, every sentence beginning with BOS.
-            source_segments: int32 `[batch, source_length]`: 1 for the first sentence of a row, 2
-                for the second, and so on; 0 on padding. None for one sentence in each row.
+            source_segments: int32 `[batch, source_length]`: 1 for the first sentence of a sequence,
+                2 for the second, and so on; 0 on padding. None for one sentence in each.
             target_segments: int32 `[batch, target_length]`, in the same way.
         """
         source_mask = _is_token(source, self.source_embedding)
@@ -219,34 +227,28 @@ class Transformer(MicroBatchModel):
         )
 
     def start_decoding(
-        self,
-        source: Tensor,
-        width: int = 1,
-        max_length: Any = None,
-        token_ids: Tensor | None = None,
-    ) -> DecodingState:
-        """Returns the `DecodingState` that `decode_step` begins with, of the encoded source.
+        self, source: Tensor, width: int = 1, max_length: Any = None
+    ) -> DecodingState | SharedDecodingState:
+        """Returns the state that `decode_step` begins with, of the encoded source.
 
         Args:
             source: int32 `[batch, source_length]`.
-            width: Number of rows of each sentence, such as its beams.
+            width: Number of hypotheses of each sentence, such as its beams.
             max_length: Maximum length of a target. Needed on JAX, where caches have a fixed size;
                 elsewhere they grow, and it is ignored.
-            token_ids: int32 `[columns]`, the tokens that `decode_step` has logits of; None for all.
         """
-        encoder_outputs, padding_mask = self.encode(source, training=False)
+        encoder_outputs, source_mask = self.encode(source, training=False)
         batch = ops.shape(source)[0]
         if keras.backend.backend() != "jax":
             max_length = None
-        output_embeddings = () if token_ids is None else self.target_embedding.rows(token_ids)
         if width == 1 or not self._beams_share_a_cache:
-            num_rows = batch if width == 1 else batch * width
-            cache = self.decoder.make_cache(encoder_outputs, num_rows, max_length)
-            return DecodingState(cache, padding_mask, (), output_embeddings)
+            num_hypotheses = batch if width == 1 else batch * width
+            cache = self.decoder.make_cache(encoder_outputs, num_hypotheses, max_length)
+            return DecodingState(cache, source_mask)
         cache = self.decoder.make_cache(encoder_outputs, batch, max_length and max_length * width)
         length = max_length or cache.blocks[0].self_attention.length  # 0 if it grows.
         slots = ops.full((batch, width, length), -1, dtype="int32")
-        return DecodingState(cache, padding_mask, Ancestors(slots), output_embeddings)
+        return SharedDecodingState(cache, source_mask, Ancestors(slots))
 
     @property
     def _beams_share_a_cache(self):
@@ -254,49 +256,67 @@ class Transformer(MicroBatchModel):
         config = self.config
         return config.sliding_window is None and config.position in ("sinusoidal", "learned")
 
+    def output_embeddings(self, token_ids: Tensor) -> Tensor:
+        """Returns the embeddings of some tokens, for a `decode_step` with their logits alone.
+
+        Args:
+            token_ids: int32 `[columns]`.
+        """
+        return self.target_embedding.output_embeddings(token_ids)
+
     def decode_step(
-        self, tokens: Tensor, rows: Tensor | None, state: DecodingState
-    ) -> tuple[Tensor, DecodingState]:
+        self,
+        tokens: Tensor,
+        parents: Tensor | None,
+        state: DecodingState | SharedDecodingState,
+        output_embeddings: Tensor | None = None,
+    ) -> tuple[Tensor, DecodingState | SharedDecodingState]:
         """Returns the logits that follow `tokens`, and the new state: a `decoding.Step`.
 
         Args:
-            tokens: int32 `[batch * width]`, the last token of each row, BOS at first.
-            rows: int32 `[batch * width]`; row r continues row `rows[r]` of the last call, which
-                belongs to the same sentence. None for no change.
+            tokens: int32 `[batch * width]`, the last token of each hypothesis, BOS at first.
+            parents: int32 `[batch * width]`; hypothesis h continues hypothesis `parents[h]` of the
+                last call, which belongs to the same sentence. None for no change.
             state: From `start_decoding` or the last call.
+            output_embeddings: From `output_embeddings`; None for the logits of all tokens.
 
         Returns:
             Logits `[batch * width, vocabulary or columns]` in at least float32, and the state.
         """
-        cache, source_mask, ancestors, output_embeddings = state
-        # The beams of a sentence are decoded as `width` positions of one row, so they share one
-        # cache; a mask hides the tokens of other beams. With one beam there is nothing to hide.
-        width, beams = 1, {}
+        cache, width, beams = state.cache, 1, {}
         if not self._beams_share_a_cache:
-            cache = cache.reorder(rows)
-        if isinstance(ancestors, Ancestors):
-            width = ancestors.slots.shape[1]
+            cache = cache.reorder(parents)
+        # With one beam there is nothing to share.
+        if isinstance(state, SharedDecodingState):
+            # The beams of a sentence are decoded as `width` positions of one sequence, so they
+            # share one cache; a mask hides the tokens of other beams.
+            width = state.ancestors.slots.shape[1]
             position = cache.length // width
             is_fixed = isinstance(cache.blocks[0].self_attention, FixedCache)
-            ancestors = ancestors.extend(rows, position, is_fixed)
+            ancestors = state.ancestors.extend(parents, position, is_fixed)
+            state = state._replace(ancestors=ancestors)
             beams = {
                 "attention_mask": ancestors.mask(),
                 "positions": ops.broadcast_to(position, (width,)),
                 "use_causal_mask": False,
             }
+        # [batch * width] -> [batch, width]
+        tokens = ops.reshape(tokens, (-1, width))
         states, cache = self.decoder(
-            self.target_embedding(ops.reshape(tokens, (-1, width))),  # [batch, width, d_model]
-            encoder_padding_mask=source_mask,
+            self.target_embedding(tokens),  # [batch, width, d_model]
+            encoder_padding_mask=state.source_mask,
             cache=cache,
             training=False,
             **beams,
         )
-        embeddings = None if isinstance(output_embeddings, tuple) else output_embeddings
-        logits = self.target_embedding(states, reverse=True, embeddings=embeddings)
+        logits = self.target_embedding(states, reverse=True, embeddings=output_embeddings)
+        # [batch, width, vocabulary or columns] -> [batch * width, vocabulary or columns]
         logits = ops.reshape(logits, (-1, ops.shape(logits)[-1]))
-        return logits, DecodingState(cache, source_mask, ancestors, output_embeddings)
+        return logits, state._replace(cache=cache)
 
-    def keep_sentences(self, state: DecodingState, sentences: Tensor) -> DecodingState:
+    def keep_sentences(
+        self, state: DecodingState | SharedDecodingState, sentences: Tensor
+    ) -> DecodingState | SharedDecodingState:
         """Returns the state of some sentences, with the parts of growing caches merged for speed.
 
         Args:
@@ -304,24 +324,18 @@ class Transformer(MicroBatchModel):
             sentences: int32 `[kept]`, indices of the sentences to keep, in their new order.
         """
         if self._beams_share_a_cache:
-            kept = take_rows(state._replace(output_embeddings=()), sentences)
-            return kept._replace(
-                cache=kept.cache.merged(), output_embeddings=state.output_embeddings
-            )
-        (length, blocks), mask, ancestors, output_embeddings = state
-        keys = blocks[0].self_attention.keys
+            kept = take_entries(state, sentences)
+            return kept._replace(cache=kept.cache.merged())
+        keys = state.cache.blocks[0].self_attention.keys
         keys = keys[0] if isinstance(keys, tuple) else keys
-        width = ops.shape(keys)[0] // greatest(ops.shape(mask)[0], 1)
-        beams = ops.arange(width, dtype=sentences.dtype)
-        rows = ops.reshape(ops.expand_dims(sentences * width, 1) + beams, (-1,))
+        width = ops.shape(keys)[0] // greatest(ops.shape(state.source_mask)[0], 1)
+        cache = state.cache.reorder(hypotheses_of(sentences, width))
         blocks = tuple(
-            block.reorder(rows)._replace(
-                cross_attention=take_rows(block.cross_attention, sentences)
-            )
-            for block in blocks
+            block._replace(cross_attention=take_entries(block.cross_attention, sentences))
+            for block in cache.blocks
         )
-        cache, mask = DecoderCache(length, blocks).merged(), take_rows(mask, sentences)
-        return DecodingState(cache, mask, ancestors, output_embeddings)
+        mask = take_entries(state.source_mask, sentences)
+        return DecodingState(cache._replace(blocks=blocks).merged(), mask)
 
     def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:
         """Returns the attention weights of every block, without dropout.

@@ -142,7 +142,7 @@ class WellFormedTrees:
 
     >>> from keras_transformer.decoding import GreedySearch
     >>> from keras_transformer.parsing import WellFormedTrees
-    >>> step = lambda tokens, rows, state: (ops.array([[9.0, 9, 9, 8, 1, 2, 3, 5]] * 2), state)
+    >>> step = lambda tokens, parents, state: (ops.array([[9.0, 9, 9, 8, 1, 2, 3, 5]] * 2), state)
     >>> trees = WellFormedTrees(  # 4 is "(S", 5 ")S", 6 "XX", and 7 another "(S"
     ...     num_words=[2, 1],
     ...     openings=[-1, -1, -1, -1, 0, -1, -1, 0],

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding.compiled import CompiledSearches
+from keras_transformer.decoding.compiled import CompiledFunctions
 from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape
 from keras_transformer.models.cross_entropy import cross_entropy
 from keras_transformer.training.processes import ProcessGroup
@@ -168,7 +168,7 @@ class TokenEvaluator:
     def __init__(self, model: keras.Model, group: ProcessGroup | None = None):
         self.model = model
         self._group = group or ProcessGroup()
-        self._compiled = CompiledSearches(model)
+        self._compiled = CompiledFunctions(model)
 
     def __call__(self, batches: Iterable) -> TokenEvaluation:
         """Returns the figures of all batches together.

@@ -46,9 +46,9 @@ class LanguageModel(keras.Model):
             _, cache = self.decoder(self.embedding(prompt[:, :-1]), cache=cache)
         return {"cache": cache, "prompt": prompt}
 
-    def step(self, tokens, rows, state):
+    def step(self, tokens, parents, state):
         """A `keras_transformer.decoding.Step`."""
-        cache = self.decoder.reorder_cache(state["cache"], rows)
+        cache = self.decoder.reorder_cache(state["cache"], parents)
         # A search begins with BOS; this one goes on from the last token of the prompt instead.
         is_first = ops.equal(cache.length, ops.shape(state["prompt"])[1] - 1)
         tokens = ops.where(is_first, state["prompt"][:, -1], tokens)

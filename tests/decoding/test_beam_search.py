@@ -123,9 +123,9 @@ def test_greedy_equals_a_plain_loop_and_pads_after_eos(vocabulary):
     model, received = ToyModel(vocabulary, seed=vocabulary), []
     sentences, max_lengths = list(range(50)), [1 + i % 11 for i in range(50)]
 
-    def step(tokens, rows, state):
-        received.append(rows)
-        return model.step(tokens, rows, state)
+    def step(tokens, parents, state):
+        received.append(parents)
+        return model.step(tokens, parents, state)
 
     limits = np.array(max_lengths, "int32")
     result = GreedySearch()(step, model.start(sentences, 1), limits, 11)
@@ -150,8 +150,8 @@ def test_the_search_stops_when_every_sentence_is_final():
     calls = []
     model = ToyModel(5, eos_bias=8.0)
 
-    def counting_step(tokens, rows, state):
-        logits, state = model.step(tokens, rows, state)
+    def counting_step(tokens, parents, state):
+        logits, state = model.step(tokens, parents, state)
         calls.append(state["caches"][1][0])
         return logits, state
 
@@ -220,7 +220,7 @@ def test_values_of_the_length_penalty():
 
 
 def test_a_step_that_changes_a_dtype_is_told_so():
-    def step(tokens, rows, state):
+    def step(tokens, parents, state):
         return ops.zeros((ops.shape(tokens)[0], 5)), ops.cast(state, "float16")
 
     with pytest.raises(ValueError, match="dtypes it was given"):

@@ -83,7 +83,7 @@ def test_variables_are_read_at_each_call():
     """What the function reads through `variables` may be trained between two calls."""
     weights = keras.Variable(np.eye(5)[[3, 3, 4, 3, 3]] * 9.0)  # BOS 2, then 4, then EOS 3
 
-    def step(tokens, rows, state):
+    def step(tokens, parents, state):
         return ops.take(weights, tokens, axis=0), state
 
     def function(max_lengths, max_length):

@@ -17,7 +17,7 @@ from keras_transformer.decoding import (
     Sampling,
     compile_search,
 )
-from keras_transformer.inference.batch_inference import search_ids
+from keras_transformer.inference.batch_inference import encode_and_search
 from keras_transformer.models import Ensemble, Transformer, TransformerConfig
 from tests.closeness import assert_close
 from tests.decoding.toy_model import EOS, ToyModel, array, assert_same
@@ -108,9 +108,9 @@ def test_steps_have_the_rows_of_what_is_left(search):
     model = ToyModel(7, seed=6, eos_bias=-50.0)
     rows_of_steps = []
 
-    def step(tokens, rows, state):
+    def step(tokens, parents, state):
         rows_of_steps.append(tokens.shape[0] // search.width)
-        return model.step(tokens, rows, state)
+        return model.step(tokens, parents, state)
 
     for leave in (True, False):
         keep = functools.partial(keep_rows, search.width) if leave else None
@@ -157,8 +157,8 @@ def test_known_batches_stay_known_where_steps_forget_shapes(search):
             lambda leaf: tf.compat.v1.placeholder_with_default(leaf, [None] * len(leaf.shape)), tree
         )
 
-    def step(tokens, rows, state):
-        logits, state = model.step(tokens, rows, state)
+    def step(tokens, parents, state):
+        logits, state = model.step(tokens, parents, state)
         return logits, forget(state)
 
     def keep(state, sentences):
@@ -189,19 +189,19 @@ def transformer(**changes):
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
 @pytest.mark.parametrize("kind", ["transformer", "ensemble"])
 def test_what_translates_lets_sentences_leave(kind, search, monkeypatch):
-    """`search_ids` is what `Translator`, `Parser` and every export call."""
+    """`encode_and_search` is what `Translator`, `Parser` and every export call."""
     model = transformer() if kind == "transformer" else Ensemble([transformer(), transformer()])
     rows_of_steps, decode_step = [], model.decode_step
 
-    def step(tokens, rows, state):
+    def step(tokens, parents, state):
         rows_of_steps.append(tokens.shape[0] // search.width)
-        return decode_step(tokens, rows, state)
+        return decode_step(tokens, parents, state)
 
     monkeypatch.setattr(model, "decode_step", step)
     search = dataclasses.replace(search, constraints=(MinimumLength(9),))
     source = np.full((8, 3), 5, "int32")
     # Five are done before the first step, when caches are empty.
-    search_ids(model, source, np.array([0, 0, 4, 0, 0, 6, 2, 0], "int32"), search, 6)
+    encode_and_search(model, source, np.array([0, 0, 4, 0, 0, 6, 2, 0], "int32"), search, 6)
     assert rows_of_steps == [4, 4, 2, 2, 1, 1]  # a power of two
 
 
@@ -243,7 +243,7 @@ def test_a_model_that_keeps_sentences_answers_as_one_that_does_not(kind, search_
 def test_sentences_are_kept_after_32_steps_at_the_latest():
     calls = []
 
-    def never_ending(tokens, rows, state):
+    def never_ending(tokens, parents, state):
         return ops.one_hot(ops.full_like(tokens, 5), 10), state + 1
 
     def keep(state, sentences):

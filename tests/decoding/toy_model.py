@@ -45,12 +45,12 @@ class ToyModel:
         buffer = ops.cast(ops.expand_dims(folded, -1) + ops.zeros((1, 4), "int32"), "float32")
         return {"folded": folded, "caches": (buffer, [ops.convert_to_tensor(0, dtype="int32")])}
 
-    def step(self, tokens, rows, state):
+    def step(self, tokens, parents, state):
         folded = state["folded"]
         buffer, (calls,) = state["caches"]
-        if rows is not None:
-            folded = ops.take(folded, rows, axis=0)
-            buffer = ops.take(buffer, rows, axis=0)
+        if parents is not None:
+            folded = ops.take(folded, parents, axis=0)
+            buffer = ops.take(buffer, parents, axis=0)
         folded = ops.mod(folded * 31 + tokens + 1, NUM_PREFIXES)
         logits = ops.take(ops.cast(self.table, self.dtype), folded, axis=0)
         return logits, {"folded": folded, "caches": (buffer, [calls + 1])}
@@ -69,8 +69,8 @@ def table_step(log_probabilities, dtype="float32"):
     """Step without a state: the row of a table `[vocabulary, vocabulary]` for the last token."""
     table = np.asarray(log_probabilities, dtype)
 
-    def step(tokens, rows, state):
-        del rows
+    def step(tokens, parents, state):
+        del parents
         return ops.take(ops.convert_to_tensor(table), tokens, axis=0), state
 
     return step

@@ -130,8 +130,8 @@ def test_answers_are_those_of_a_search_among_these_tokens(search, with_shortlist
     is_listed = np.isin(np.arange(model.config.vocab_size), listed)
     decode_step = type(model).decode_step
 
-    def step(self, tokens, rows, state):
-        logits, state = decode_step(self, tokens, rows, state)
+    def step(self, tokens, parents, state):
+        logits, state = decode_step(self, tokens, parents, state)
         return ops.where(is_listed, logits, float("-inf")), state
 
     monkeypatch.setattr(type(model), "decode_step", step)

@@ -10,7 +10,7 @@ from keras import ops
 from keras_transformer import Transformer
 from keras_transformer.decoding import BeamSearch, GreedySearch, MinimumLength
 from keras_transformer.layers import Decoder, DecoderBlock
-from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache, take_rows
+from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache, take_entries
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 
@@ -99,7 +99,7 @@ def test_rows_of_a_decoders_cache_are_reordered_and_those_of_the_source_stay(max
 
 
 def test_scalars_belong_to_all_rows():
-    kept = take_rows({"a": ops.array([5, 6, 7]), "b": ops.array(3)}, ops.array([2, 0], "int32"))
+    kept = take_entries({"a": ops.array([5, 6, 7]), "b": ops.array(3)}, ops.array([2, 0], "int32"))
     assert array(kept["a"]).tolist() == [7, 5] and int(kept["b"]) == 3
 
 

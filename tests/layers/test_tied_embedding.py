@@ -78,7 +78,7 @@ def test_the_logits_may_have_a_bias_of_all_or_of_chosen_tokens(tmp_path):
     want = states @ array(layer.embeddings).T + np.arange(11.0)
     assert_close(array(model(states)), want)
     ids = np.array([3, 10], "int32")
-    chosen = layer(states, reverse=True, embeddings=layer.rows(ids))
+    chosen = layer(states, reverse=True, embeddings=layer.output_embeddings(ids))
     assert_close(array(chosen), want[..., ids])
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")

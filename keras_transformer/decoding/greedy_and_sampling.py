@@ -1,14 +1,20 @@
-"""Greedy search and sampling, whose rows do not depend on each other, and their loop."""
+"""Greedy search and sampling, whose hypotheses do not depend on each other, and their loop."""
 
 import copy
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 from keras import ops
 
 from keras_transformer.decoding.constraints import CONSTRAINTS, check_static_vocabulary
-from keras_transformer.decoding.search import Search, SearchResult, Step, keep_shapes, run_search
+from keras_transformer.decoding.search import (
+    Search,
+    SearchResult,
+    Step,
+    extend_until_done,
+    keep_shapes,
+)
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.settings.setting import SIZE, Rule, number, setting
@@ -31,7 +37,7 @@ class GreedySearch(Search, name="greedy"):
     Example:
 
     >>> following = ops.array([0, 0, 4, 0, 3])  # BOS 2 is followed by 4, 4 by EOS 3
-    >>> step = lambda tokens, rows, state: (ops.one_hot(ops.take(following, tokens), 5), state)
+    >>> step = lambda tokens, parents, state: (ops.one_hot(ops.take(following, tokens), 5), state)
     >>> search = keras_transformer.decoding.GreedySearch()
     >>> ops.convert_to_numpy(search(step, (), max_lengths=[4], max_length=4).tokens).tolist()
     [[[4, 3, 0, 0]]]
@@ -44,7 +50,7 @@ class GreedySearch(Search, name="greedy"):
             largest, tokens = top_k(logits, 1)
             return tokens[:, 0], (largest - inputs.normalizer(logits, largest, tokens))[:, 0]
 
-        return _search_rows(inputs, choose, self.width)
+        return _extend_independently(inputs, choose, self.width)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +62,9 @@ class Sampling(Search, name="sampling"):
     al., 2020), as in Hugging Face transformers. Among equal probabilities the lower id comes first.
 
     The log-probabilities and scores are the model's own, before temperature and cuts. The same seed
-    gives the same samples on one backend (TensorFlow draws others under XLA); a row's random
-    numbers depend on its index in the batch, which changes when finished sentences leave it.
+    gives the same samples on one backend (TensorFlow draws others under XLA); the
+    random numbers of a hypothesis depend on its index in the batch, which changes when finished
+    sentences leave it.
 
     Args:
         temperature: From 1e-20 to 1e20; 1 is the model's distribution.
@@ -69,7 +76,7 @@ class Sampling(Search, name="sampling"):
 
     Example:
 
-    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 0, 0, 9, 0]] * 2), state)  # EOS is 3
+    >>> step = lambda tokens, parents, state: (ops.array([[0.0, 0, 0, 9]] * 2), state)  # EOS is 3
     >>> search = keras_transformer.decoding.Sampling(top_k=1, num_samples=2)
     >>> ops.convert_to_numpy(search(step, (), max_lengths=[4], max_length=4).lengths).tolist()
     [[1, 1]]
@@ -81,6 +88,7 @@ class Sampling(Search, name="sampling"):
     num_samples: int = setting(1, SIZE)
     seed: int = setting(0, _SEED)
     constraints: tuple = setting((), CONSTRAINTS)
+    is_random: ClassVar[bool] = True
 
     @property
     def width(self) -> int:
@@ -109,31 +117,31 @@ class Sampling(Search, name="sampling"):
 
     def _search(self, inputs):
         def choose(logits, index):
-            largest = ops.max(logits, axis=-1, keepdims=True)  # [rows, 1]
+            largest = ops.max(logits, axis=-1, keepdims=True)  # [hypotheses, 1]
             drawn_from = logits
             if inputs.is_constrained:
                 # There must be something to draw from, even where everything is ruled out.
                 drawn_from = ops.where(ops.equal(largest, float("-inf")), 0.0, logits)
-            tokens = self._draw(drawn_from, _StepSeed(self.seed, index))  # [rows]
-            chosen = ops.take_along_axis(logits, ops.expand_dims(tokens, -1), axis=-1)  # [rows, 1]
+            tokens = self._draw(drawn_from, _StepSeed(self.seed, index))  # [hypotheses]
+            chosen = ops.take_along_axis(logits, ops.expand_dims(tokens, -1), axis=-1)
             return tokens, (chosen - inputs.normalizer(logits, largest))[:, 0]
 
-        return _search_rows(inputs, choose, self.width)
+        return _extend_independently(inputs, choose, self.width)
 
     def _draw(self, logits, seed):
-        """Returns tokens, int32 `[rows]`, drawn from logits `[rows, vocabulary]`."""
+        """Returns tokens, int32 `[hypotheses]`, drawn from logits `[hypotheses, vocabulary]`."""
         check_static_vocabulary(logits)
         vocabulary = logits.shape[-1]
         logits = logits / self.temperature
         if self.top_k is None and self.top_p is None:
             return keras.random.categorical(logits, 1, dtype="int32", seed=seed)[:, 0]
-        kept, ids = top_k(logits, min(self.top_k or vocabulary, vocabulary))  # [rows, kept]
+        kept, ids = top_k(logits, min(self.top_k or vocabulary, vocabulary))  # [hypotheses, kept]
         if self.top_p is not None:
             probabilities = ops.softmax(kept, axis=-1)
             # The sum before a token decides, so that the token that crosses `top_p` is kept.
             before = ops.cumsum(probabilities, axis=-1) - probabilities
             kept = ops.where(before < self.top_p, kept, float("-inf"))
-        ranks = keras.random.categorical(kept, 1, dtype="int32", seed=seed)  # [rows, 1]
+        ranks = keras.random.categorical(kept, 1, dtype="int32", seed=seed)  # [hypotheses, 1]
         return ops.take_along_axis(ids, ranks, axis=-1)[:, 0]
 
 
@@ -155,57 +163,60 @@ class _StepSeed(keras.random.SeedGenerator):
         return ops.cast(halves, "uint32" if keras.config.backend() == "jax" else "int32")
 
 
-class _RowsState(NamedTuple):
-    """State of a search whose rows do not depend on each other."""
+class _Hypotheses(NamedTuple):
+    """State of a search whose hypotheses do not depend on each other."""
 
     index: Any  # int32 []: tokens generated so far
     limits: Any  # int32 [batch, 1]: the sentence's maximum length
-    is_done: Any  # bool [batch, width]: the row has its EOS, or its maximum length
+    is_done: Any  # bool [batch, width]: it has its EOS, or its maximum length
     last_tokens: Any  # int32 [batch, width]: next input of the step
     tokens: Any  # int32 [batch, width, max_length]: padding from `lengths` on
     log_probabilities: Any  # float [batch, width]: sum over the tokens so far
     lengths: Any  # int32 [batch, width]
 
 
-def _search_rows(inputs, choose, width):
-    """Extends each row, `width` per sentence, by one chosen token per step until the row is done.
+def _extend_independently(inputs, choose, width):
+    """Extends each hypothesis, `width` per sentence, by one chosen token per step until it is done.
 
-    `choose(logits, index) -> (tokens, log_probabilities)` takes float logits `[rows, vocabulary]`
-    and the int32 number of the step, and returns int32 `[rows]` and float `[rows]`.
+    `choose(logits, index) -> (tokens, log_probabilities)` takes the logits of all hypotheses, float
+    `[batch * width, vocabulary]`, and the int32 number of the step; it returns int32 and float
+    `[batch * width]`.
     """
     max_length, pad_id = inputs.max_length, inputs.pad_id
 
-    def extend(rows, model_state):
-        last_tokens = ops.reshape(rows.last_tokens, (-1,))
+    def extend(old, model_state):
+        # [batch, width] -> [batch * width]
+        last_tokens = ops.reshape(old.last_tokens, (-1,))
         logits, model_state = inputs.call_step(last_tokens, None, model_state)
-        choice = choose(logits, rows.index)
+        choice = choose(logits, old.index)
+        # [batch * width] -> [batch, width]
         chosen, log_probabilities = (ops.reshape(values, (-1, width)) for values in choice)
-        chosen = ops.where(rows.is_done, pad_id, ops.cast(chosen, "int32"))
-        is_next = ops.equal(ops.arange(max_length, dtype="int32"), rows.index)  # [max_length]
-        length = rows.index + 1
-        is_last = ops.logical_or(ops.equal(chosen, inputs.eos_id), length >= rows.limits)
-        total = rows.log_probabilities
-        new_rows = rows._replace(
+        chosen = ops.where(old.is_done, pad_id, ops.cast(chosen, "int32"))
+        is_next = ops.equal(ops.arange(max_length, dtype="int32"), old.index)  # [max_length]
+        length = old.index + 1
+        is_last = ops.logical_or(ops.equal(chosen, inputs.eos_id), length >= old.limits)
+        total = old.log_probabilities
+        new = old._replace(
             index=length,
-            is_done=ops.logical_or(rows.is_done, is_last),
+            is_done=ops.logical_or(old.is_done, is_last),
             last_tokens=chosen,
-            tokens=ops.where(is_next, ops.expand_dims(chosen, -1), rows.tokens),
-            log_probabilities=ops.where(rows.is_done, total, total + log_probabilities),
-            lengths=ops.where(rows.is_done, rows.lengths, length),
+            tokens=ops.where(is_next, ops.expand_dims(chosen, -1), old.tokens),
+            log_probabilities=ops.where(old.is_done, total, total + log_probabilities),
+            lengths=ops.where(old.is_done, old.lengths, length),
         )
         if inputs.is_constrained:
-            # Rows that no token could extend become empty, see `SearchResult`.
-            is_dead = ops.equal(new_rows.log_probabilities, float("-inf"))
-            new_rows = new_rows._replace(
-                is_done=ops.logical_or(new_rows.is_done, is_dead),
-                tokens=ops.where(ops.expand_dims(is_dead, -1), pad_id, new_rows.tokens),
-                lengths=ops.where(is_dead, 0, new_rows.lengths),
+            # Hypotheses that no token could extend become empty, see `SearchResult`.
+            is_dead = ops.equal(new.log_probabilities, float("-inf"))
+            new = new._replace(
+                is_done=ops.logical_or(new.is_done, is_dead),
+                tokens=ops.where(ops.expand_dims(is_dead, -1), pad_id, new.tokens),
+                lengths=ops.where(is_dead, 0, new.lengths),
             )
-        return keep_shapes(new_rows, rows), model_state
+        return keep_shapes(new, old), model_state
 
     shape = (ops.shape(inputs.limits)[0], width)
     limits = ops.expand_dims(inputs.limits, 1)
-    start = _RowsState(
+    start = _Hypotheses(
         index=ops.convert_to_tensor(0, dtype="int32"),
         limits=limits,
         is_done=ops.broadcast_to(limits < 1, shape),
@@ -214,6 +225,6 @@ def _search_rows(inputs, choose, width):
         log_probabilities=ops.zeros(shape, dtype=inputs.dtype),
         lengths=ops.zeros(shape, dtype="int32"),
     )
-    rows = run_search(extend, start, inputs.state, inputs.keep_sentences)
-    scores = rows.log_probabilities
-    return SearchResult(rows.tokens, scores, scores, rows.lengths)
+    answers = extend_until_done(extend, start, inputs.state, inputs.keep_sentences)
+    scores = answers.log_probabilities
+    return SearchResult(answers.tokens, scores, scores, answers.lengths)
