@@ -10,7 +10,7 @@ from tests.docs.public_names import public_members, public_methods
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 # A room imports from its own row and from rows above it.
 ROWS = (
-    ("checks", "errors", "files", "layouts"),
+    ("checks", "errors", "files", "layouts", "signals"),
     ("settings",),
     ("layers",),
     ("models",),
@@ -62,7 +62,7 @@ def room_of(module):
     return module.split(".")[0]
 
 
-def test_the_top_level_has_rooms_and_four_files():
+def test_the_top_level_has_rooms_and_five_files():
     files = {path.name for path in PACKAGE.glob("*.py")}
     assert files == {"__init__.py", *(f"{name}.py" for name in ROWS[0])}
     assert {room_of(name) for name in MODULES if name} == set(RANKS)

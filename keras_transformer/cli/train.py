@@ -221,7 +221,7 @@ def _plan(
 
 
 def _run_rows(settings, recipe, config, steps):
-    from keras_transformer.training.training_plan import SENTENCE, count_operations
+    from keras_transformer.training.estimates import SENTENCE, count_operations
 
     layers = f"{config.num_encoder_layers} + {config.num_decoder_layers} layers"
     sizes = f"d_model {config.d_model:,}, feed-forward {config.intermediate_dim:,}"
@@ -247,7 +247,7 @@ def _run_rows(settings, recipe, config, steps):
 
 
 def _memory_rows(settings, recipe, config, share, device_memory):
-    from keras_transformer.training.training_plan import estimate_memory, most_tokens
+    from keras_transformer.training.estimates import estimate_memory, most_tokens
 
     num_devices, num_parts = settings.gpus or 1, settings.micro_batches
     tokens = math.ceil(share / num_parts)
@@ -299,7 +299,7 @@ def _time_rows(settings, recipe, config, share, steps):
     import tensorflow as tf
 
     from keras_transformer.inference.batch_inference import free_memory
-    from keras_transformer.training.training_plan import CPU_TOKENS, estimate_memory, measure_step
+    from keras_transformer.training.estimates import CPU_TOKENS, estimate_memory, measure_step
 
     measured, device, free = math.ceil(share / settings.micro_batches), "GPU", None
     if not tf.config.list_physical_devices("GPU"):

@@ -88,8 +88,8 @@ class ParsingTask(Task):
     def learn_tokenizers(self, corpus, settings, source, report):
         from keras_transformer.data import SubwordTokenizer
         from keras_transformer.data.tokenizer_pair import TokenizerPair
+        from keras_transformer.data.vocabularies import learn_vocabulary
         from keras_transformer.parsing.linearization import NUMBERS
-        from keras_transformer.training.training_run import learn_vocabulary
 
         form = parsing.Linearization.from_dict(settings.linearization)
         # All numbers, for sentences longer than those in training.

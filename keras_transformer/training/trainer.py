@@ -13,10 +13,11 @@ import keras
 
 from keras_transformer.data import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError
+from keras_transformer.errors import NO_ROOM, StoppedBySignal, UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layouts import LOCK_FILE
 from keras_transformer.settings.training_settings import TrainingSettings
+from keras_transformer.signals import StopSignals
 from keras_transformer.training.distribution import (
     make_distribution,
     mirrored_strategy,

@@ -10,10 +10,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.errors import StopSignals, UserError
+from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.layouts import DIVERGED_BATCH_FILE
 from keras_transformer.models.micro_batches import num_replicas
+from keras_transformer.signals import StopSignals
 from keras_transformer.training.callbacks import (
     DivergedError,
     StepProgress,

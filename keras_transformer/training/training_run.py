@@ -14,13 +14,7 @@ import keras
 import numpy as np
 
 from keras_transformer import __version__
-from keras_transformer.data import (
-    EncodedCorpus,
-    MixedCorpus,
-    TokenBatches,
-    build_subword_vocabulary,
-    train_sentencepiece,
-)
+from keras_transformer.data import EncodedCorpus, TokenBatches
 from keras_transformer.data.held_out import HeldOutPairs
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import BeamSearch, search_to_dict
@@ -47,28 +41,6 @@ _READ_BETWEEN_REPORTS = 1_000_000
 _ROW_MULTIPLE = 8
 # Number of shapes of the validation batches on JAX, which compiles each.
 _COMPILED_SHAPES = 2
-
-
-def make_tokenizers(corpus, settings, report=_LOGGER.info) -> TokenizerPair:
-    """Learns the vocabularies that `settings` describe from a corpus of pairs of `str`."""
-    size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
-    sides = "for both languages" if settings.shared_vocabulary else "for each language"
-    report(f"Learning a vocabulary of {size} {settings.tokenizer} pieces {sides}.")
-    symbols = corpus.symbols if isinstance(corpus, MixedCorpus) else ()
-    if settings.shared_vocabulary:
-        return TokenizerPair(learn_vocabulary(corpus, settings, symbols=symbols))
-    source = learn_vocabulary((pair[0] for pair in corpus), settings, symbols=symbols)
-    return TokenizerPair(source, learn_vocabulary((pair[1] for pair in corpus), settings))
-
-
-def learn_vocabulary(lines, settings, min_count: int = 1, symbols: tuple[str, ...] = ()):
-    """Returns a tokenizer whose vocabulary is learned from lines or pairs of them."""
-    if settings.tokenizer == "subword":
-        return build_subword_vocabulary(lines, settings.vocab_size, min_count)
-    if settings.vocab_size is None:
-        raise UserError("`vocab_size` must be set to learn subwords. Received: vocab_size=None")
-    options = {"allow_fewer": True, "symbols": symbols}
-    return train_sentencepiece(lines, settings.vocab_size, settings.tokenizer, **options)
 
 
 class TrainingData:

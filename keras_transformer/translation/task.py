@@ -134,9 +134,9 @@ class TranslationTask(Task):
             make_bleu(settings.bleu_tokenize)
 
     def learn_tokenizers(self, corpus, settings, source, report):
-        from keras_transformer.training.training_run import make_tokenizers
+        from keras_transformer.data.vocabularies import learn_vocabularies
 
-        return make_tokenizers(corpus, settings, report)
+        return learn_vocabularies(corpus, settings, report)
 
     def make_score(self, corpus, tokenizers, settings, recipe):
         from keras_transformer.data.subword_tokenizer import SubwordTokenizer, join_subwords

@@ -7,7 +7,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.training import training_plan
+from keras_transformer.training import estimates
 from tests.loaded_once import load_once
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_translator
@@ -113,5 +113,5 @@ def unmeasured(monkeypatch):
     def measure(config, recipe, tokens, *_):
         return 0.5, tokens
 
-    measure = create_autospec(training_plan.measure_step, side_effect=measure)
-    monkeypatch.setattr(training_plan, "measure_step", measure)
+    measure = create_autospec(estimates.measure_step, side_effect=measure)
+    monkeypatch.setattr(estimates, "measure_step", measure)

@@ -384,7 +384,7 @@ def test_the_end_of_the_server_waits_for_answers():
 
 STUCK = """
 import asyncio, socket, threading, uvicorn
-from keras_transformer.errors import StopSignals
+from keras_transformer.signals import StopSignals
 from keras_transformer.serving.connection import HttpServer
 
 async def app(scope, receive, send):

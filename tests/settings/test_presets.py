@@ -63,7 +63,7 @@ def weights_without_numbers(monkeypatch):
 
 @pytest.mark.parametrize("name", TABLE)
 def test_configurations_and_parameters_are_those_of_table_3(name):
-    """Counted from the configuration, which is as exact: see test_training_plan.py."""
+    """Counted from the configuration, which is as exact: see test_estimates.py."""
     changes, num_parameters = TABLE[name]
     config = TransformerConfig(vocab_size=37_000, **get_preset(name).config)
     assert config == TransformerConfig(vocab_size=37_000, **changes)

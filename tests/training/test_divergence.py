@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import PairsCorpus
+from keras_transformer.data.vocabularies import learn_vocabularies
 from keras_transformer.errors import UserError
 from keras_transformer.models import TrainingRecipe
 from keras_transformer.training import StopOnNonFiniteLoss, train
-from keras_transformer.training.training_run import TrainingData, make_tokenizers
+from keras_transformer.training.training_run import TrainingData
 from tests.training.test_trainer import settings
 from tests.training.uncompiled import RUN_EAGERLY, AtStep
 
@@ -22,7 +23,7 @@ SETTINGS = settings(recipe=RECIPE, evaluate_every=None, checkpoint_every=None, m
 @pytest.fixture(scope="module")
 def data():
     recipe = TrainingRecipe(**RECIPE)
-    data = TrainingData(CORPUS, {}, make_tokenizers(CORPUS, SETTINGS), SETTINGS, recipe)
+    data = TrainingData(CORPUS, {}, learn_vocabularies(CORPUS, SETTINGS), SETTINGS, recipe)
     assert 10 < data.steps_per_epoch < 60
     return data
 

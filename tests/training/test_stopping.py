@@ -9,7 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from keras_transformer.errors import StoppedBySignal, StopSignals
+from keras_transformer.errors import StoppedBySignal
+from keras_transformer.signals import StopSignals
 from keras_transformer.training import Checkpoints
 from keras_transformer.training.metrics import TokenEvaluator
 from tests.closeness import assert_all_close

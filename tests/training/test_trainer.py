@@ -19,6 +19,7 @@ from keras_transformer.data import (
     prepare_corpus,
     train_sentencepiece,
 )
+from keras_transformer.data.vocabularies import learn_vocabularies
 from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import TrainingRecipe
@@ -27,7 +28,7 @@ from keras_transformer.parsing import TreebankCorpus
 from keras_transformer.training import LossModel, TrainingSettings, train
 from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
 from keras_transformer.training.scores_on_dev import ScoreOnDev
-from keras_transformer.training.training_run import TrainingData, make_recipe, make_tokenizers
+from keras_transformer.training.training_run import TrainingData, make_recipe
 from keras_transformer.translation.task import TranslationTask
 from tests.closeness import assert_all_close
 from tests.training.uncompiled import AtStep, interrupt, uncompiled
@@ -362,7 +363,7 @@ def test_other_line_ends_are_other_data():
     corpora = [PairsCorpus(pairs) for pairs in ([("a a", "a b"), ("b b", "c")],
                                                 [("a a", "a"), ("b b", "b c")])]  # fmt: skip
     recipe = TrainingRecipe(tokens_per_batch=16)
-    tokenizers = make_tokenizers(corpora[0], settings())
+    tokenizers = learn_vocabularies(corpora[0], settings())
     one, other = (
         TrainingData(corpus, {}, tokenizers, settings(), recipe).fingerprint for corpus in corpora
     )
@@ -494,7 +495,7 @@ def test_tags_are_pieces_of_the_vocabulary_that_is_learned_and_of_one_that_is_gi
     corpus = mixed(tags={"french": ">>fra<<", "german": ">>deu<<"})
     for shared in (True, False):
         learned = settings(tokenizer="bpe", vocab_size=290, shared_vocabulary=shared)
-        tokenizers = make_tokenizers(corpus, learned)
+        tokenizers = learn_vocabularies(corpus, learned)
         assert tokenizers.source.symbols == (">>deu<<", ">>fra<<")
         assert shared or tokenizers.target.symbols == ()
     profile = TrainingData(corpus, {}, tokenizers, learned, make_recipe(learned)).sentence_profile
@@ -511,7 +512,7 @@ def test_an_epoch_of_several_corpora_has_its_proportions_with_bpe_dropout_too(dr
     """Of 80 pairs, weights 1 and 3 ask for 20 of 60 and for 60 of 20."""
     chosen = settings(tokenizer="bpe", vocab_size=290, bpe_dropout=dropout)
     corpus, recipe, lines = mixed(tags={"french": "<f>"}), TrainingRecipe(tokens_per_batch=256), []
-    tokenizers = make_tokenizers(corpus, chosen)
+    tokenizers = learn_vocabularies(corpus, chosen)
     data = TrainingData(corpus, {}, tokenizers, chosen, recipe, lines.append)
     assert "An epoch has 60 pairs of french, which has 20." in lines
     texts = [

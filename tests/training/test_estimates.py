@@ -10,7 +10,7 @@ from keras_transformer.models import (
     TransformerConfig,
     get_preset,
 )
-from keras_transformer.training.training_plan import (
+from keras_transformer.training.estimates import (
     USABLE_MEMORY,
     count_operations,
     count_parameters,
