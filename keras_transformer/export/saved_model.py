@@ -5,7 +5,6 @@ import pathlib
 from typing import Any
 
 from keras_transformer.export.formats import export_folder
-from keras_transformer.export.steps import copy_of
 from keras_transformer.inference.pipeline import Pipeline, choose_precision
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.composite_layer import quantized_parts
@@ -70,12 +69,12 @@ def export_saved_model(
         dtype = choose_precision(dtype, translator.model.config)
         task = get_task(translator.task)
         task.check_served(translator)
-        model, search = copy_of(translator.model, dtype), search or translator.search
-        functions = task.served_functions(translator, model, search, num_streams)
+        model, search = translator.model, search or translator.search
+        functions = task.served_functions(translator, search, dtype, num_streams)
         signatures = {name: getattr(functions.module, name) for name in functions.inputs}
         tf.saved_model.save(functions.module, str(aside), signatures=signatures)
         if isinstance(model, Transformer) and not quantized_parts(model):
-            translator.write(aside / IN_SAVED_MODEL, search, precision=model.dtype_policy.name)
+            translator.write(aside / IN_SAVED_MODEL, search, precision=functions.precision)
         # TensorFlow Serving's folders are numbers below a folder with the model's name.
         path = directory.resolve()
         name = path.parent.name if path.name.isdecimal() else path.name

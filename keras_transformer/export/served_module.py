@@ -11,7 +11,8 @@ import tensorflow as tf
 import keras_transformer
 from keras_transformer.data.tokenizer import EOS_ID, PAD_ID
 from keras_transformer.decoding import search_to_dict
-from keras_transformer.export.stored_kernels import StoredKernels
+from keras_transformer.export.steps import copy_of
+from keras_transformer.export.stored_kernels import StoredKernels, StoredTransformer
 from keras_transformer.inference.batch_inference import (
     default_batch_size,
     encode_and_search,
@@ -25,10 +26,11 @@ from keras_transformer.layers.tensors import Tensor
 class ServedFunctions(abc.ABC):
     """Base class of the signatures of a task, which are its methods.
 
-    `model` is a copy of the pipeline's model; its linear maps are replaced. `num_streams` parts of
-    a request are searched at the same time.
+    They compute with a copy of the pipeline's model in `dtype`, None for the model's. `num_streams`
+    parts of a request are searched at the same time.
 
     Attributes:
+        precision: Name of the dtype policy of the copy.
         inputs: Names of the inputs of each signature, all strings `[batch]`.
         outputs: Name of the output for the best answer, and name of the one for several answers.
         module: `tf.Module` to save, with the weights, the tokenizers and the signatures.
@@ -37,20 +39,22 @@ class ServedFunctions(abc.ABC):
     inputs: ClassVar[dict[str, tuple[str, ...]]]
     outputs: ClassVar[tuple[str, str]]
 
-    def __init__(self, pipeline, model, search, num_streams):
-        self._pipeline, self._model, self._num_streams = pipeline, model, num_streams
+    def __init__(self, pipeline, search, dtype=None, num_streams=1):
+        self._pipeline, self._num_streams = pipeline, num_streams
+        self._model = copy_of(pipeline.model, dtype, StoredTransformer)
+        self.precision = self._model.dtype_policy.name
         self._best, self._several = one_answer(search), search
         if getattr(search, "n_best", None) == 1:  # One answer for each beam.
             self._several = dataclasses.replace(search, n_best=search.beam_size)
         self._settings = {
             "library_version": keras_transformer.__version__,
-            "precision": model.dtype_policy.name,
+            "precision": self.precision,
             "search": search_to_dict(search),
             "max_source_length": pipeline.max_source_length,
             "extra_length": pipeline.extra_length,
             "num_streams": num_streams,
         }
-        kernels = StoredKernels(model, num_streams)
+        kernels = StoredKernels(self._model, num_streams)
         self.module = module = tf.Module(name="translator")
         # Not the model: TensorFlow would save its optimizer, and each weight twice.
         module.model_variables = kernels.variables

@@ -19,16 +19,21 @@ from keras_transformer.models import Ensemble, Transformer
 from keras_transformer.models.transformer import DecodingState
 
 
-def copy_of(model: Transformer | Ensemble, dtype: str | None = None, **changes: Any) -> Any:
+def copy_of(
+    model: Transformer | Ensemble,
+    dtype: str | None = None,
+    model_class: type[Transformer] = Transformer,
+    **changes: Any,
+) -> Any:
     """Returns a copy of a model, with weights and computation in `dtype`; None for the model's.
 
-    The copy is quantized as the model, and LoRA is merged into the matrices that are not.
-    `changes` are fields of the copy's `TransformerConfig`.
+    The copy is quantized as the model, and LoRA is merged into the matrices that are not. It is of
+    `model_class`. `changes` are fields of the copy's `TransformerConfig`.
     """
     if isinstance(model, Ensemble):
-        return Ensemble([copy_of(member, dtype, **changes) for member in model.models])
+        return Ensemble([copy_of(one, dtype, model_class, **changes) for one in model.models])
     config = dataclasses.replace(model.config, **changes)
-    copy = Transformer(config, dtype=model.dtype_policy if dtype is None else dtype)
+    copy = model_class(config, dtype=model.dtype_policy if dtype is None else dtype)
     quantize_parts(copy, quantized_parts(model))
     copy_weights(model, copy)
     return copy

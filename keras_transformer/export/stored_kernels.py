@@ -6,7 +6,6 @@ reads weights, so several threads read the parts of a large product at the same 
 """
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_transformer.layers.effective_weights import is_plain
+from keras_transformer.layers.tensors import at_least_float32
 from keras_transformer.models import Ensemble, Transformer
 from keras_transformer.models.weight_files import has_amx, stored_weights
 
@@ -27,22 +28,54 @@ _CROSS_ATTENTION = ("query",), ("key", "value"), ("output",)
 _FEED_FORWARD = ("inner",), ("outer",)
 
 
-class StoredKernels:
-    """The variables of a SavedModel, and the linear maps that read them.
+class StoredTransformer(Transformer):
+    """A copy of a `Transformer` whose linear maps compute with `StoredKernels`.
 
-    `model` is a copy for the export, whose linear maps are replaced. `num_parts` is the maximum
-    number of parallel parts of a product of few rows.
+    Make it with `copy_of`, and give it its kernels by `use`.
     """
 
-    def __init__(self, model: Transformer | Ensemble, num_parts: int = 1) -> None:
+    def use(self, kernels: "StoredKernels") -> None:
+        """Computes with these kernels instead of those of the layers from now on."""
+        self.stored_kernels = kernels
+        for block in self.encoder.blocks:
+            kernels.wrap_maps(block.attention, _SELF_ATTENTION)
+            kernels.wrap_maps(block.feed_forward, _FEED_FORWARD)
+        for block in self.decoder.blocks:
+            kernels.wrap_maps(block.self_attention, _SELF_ATTENTION)
+            kernels.wrap_maps(block.cross_attention, _CROSS_ATTENTION)
+            kernels.wrap_maps(block.feed_forward, _FEED_FORWARD)
+
+    def decode_step(self, *args: Any, **kwargs: Any) -> tuple:
+        with self.stored_kernels.few_rows():
+            return super().decode_step(*args, **kwargs)
+
+    def next_logits(self, states: Any, embeddings: Any = None) -> Any:
+        layer = self.target_embedding
+        if layer.embedding.quantization_mode is not None:
+            return super().next_logits(states, embeddings)
+        matrix, bias = layer.output_weights(embeddings)
+        rows = tf.reshape(states, [-1, layer.d_model])
+        logits = self.stored_kernels.multiply(rows, tf.cast(matrix, rows.dtype))
+        if bias is not None:
+            logits = self.stored_kernels.add_bias(logits, tf.cast(bias, logits.dtype))
+        return tf.cast(logits, at_least_float32(logits.dtype))
+
+
+class StoredKernels:
+    """The variables of a SavedModel, and products with them.
+
+    `model` is a `StoredTransformer` or an `Ensemble` of some. `num_parts` is the maximum number of
+    parallel parts of a product of few rows.
+    """
+
+    def __init__(self, model: StoredTransformer | Ensemble, num_parts: int = 1) -> None:
         self._weights, groups = stored_weights(model)
         self._matrices = [_Matrix(kernels) for kernels in groups]
         self._matrix_of: dict[int, Any] = {k: m for m in self._matrices for k in m.rows_of}
         self._num_parts = num_parts
-        self._is_decoding_step = False
+        self._are_few_rows = False
         for transformer in getattr(model, "models", [model]):
-            self._replace_maps(transformer)
-            transformer.decode_step = self._as_step(transformer.decode_step)
+            transformer.use(self)
 
     @property
     def variables(self) -> list:
@@ -62,24 +95,21 @@ class StoredKernels:
         with keras.StatelessScope(values):
             yield
 
-    def _replace_maps(self, transformer):
-        for embedding in (transformer.source_embedding, transformer.target_embedding):
-            if embedding.embedding.quantization_mode is None:
-                embedding.project = functools.partial(self._project, embedding)
-        for block in transformer.encoder.blocks:
-            self._replace(block.attention, _SELF_ATTENTION)
-            self._replace(block.feed_forward, _FEED_FORWARD)
-        for block in transformer.decoder.blocks:
-            self._replace(block.self_attention, _SELF_ATTENTION)
-            self._replace(block.cross_attention, _CROSS_ATTENTION)
-            self._replace(block.feed_forward, _FEED_FORWARD)
+    @contextlib.contextmanager
+    def few_rows(self) -> Iterator[None]:
+        """Computes products in the way that is fast for few rows in a `with` block."""
+        self._are_few_rows = True
+        try:
+            yield
+        finally:
+            self._are_few_rows = False
 
-    def _replace(self, layer, groups):
-        """Replaces the maps of a layer, those of each group by one product if they can be."""
+    def wrap_maps(self, layer: Any, groups: tuple[tuple[str, ...], ...]) -> None:
+        """Wraps the maps of a layer; those of a group are computed by one product if they can."""
         for names in groups:
             maps = [getattr(layer, f"{name}_dense") for name in names]
             # A quantized map, and one with LoRA, computes its kernel itself.
-            if any(dense.quantization_mode or dense.lora_enabled for dense in maps):
+            if not all(map(is_plain, maps)):
                 continue
             kernels = [dense.kernel for dense in maps]
             matrices = [self._matrix_of.get(id(kernel)) for kernel in kernels]
@@ -87,39 +117,16 @@ class StoredKernels:
             for name, dense, matrix in zip(names, maps, matrices, strict=True):
                 setattr(layer, f"{name}_dense", _StoredDense(self, dense, products.get(matrix)))
 
-    def _project(self, embedding, rows, embeddings=None):
-        """Returns the logits of rows; it replaces `TiedEmbedding.project`."""
-        matrix, bias = embedding.output_weights(embeddings)
-        transpose = tf.cast(tf.convert_to_tensor(matrix), rows.dtype)
-        if self._is_decoding_step:
-            logits = self.multiply(rows, transpose)
-        else:
-            logits = tf.matmul(rows, transpose, transpose_b=True)
-        return logits if bias is None else self.add_bias(logits, tf.cast(bias, logits.dtype))
-
-    def _as_step(self, decode_step):
-        """Returns `decode_step` with the products that are fast for few rows."""
-
-        @functools.wraps(decode_step)
-        def step(*args, **kwargs):
-            self._is_decoding_step = True
-            try:
-                return decode_step(*args, **kwargs)
-            finally:
-                self._is_decoding_step = False
-
-        return step
-
     def multiply(self, rows, transpose):
         """Returns `[rows, output_dim]`, the product of rows and the transpose of a matrix."""
-        if self._is_decoding_step:
+        if self._are_few_rows:
             return multiply_few_rows(rows, transpose, self._num_parts)
         # As batches of one: a plain product of a few MB runs on one thread in TensorFlow.
         return tf.matmul(rows[None], transpose[None], transpose_b=True)[0]
 
     def add_bias(self, outputs, bias):
         """Returns the sum of `[rows, output_dim]` and `[output_dim]`."""
-        if not self._is_decoding_step:
+        if not self._are_few_rows:
             return tf.nn.bias_add(outputs, bias)
         # TensorFlow fuses a product and the bias after it, which is faster for many rows, but
         # reorders the kernel at every call, which costs more than the product of a few rows.
@@ -193,7 +200,7 @@ class _Product:
 
 
 class _StoredDense:
-    """Replaces a `keras.layers.Dense` of the model; `product` is None if it reads its kernel."""
+    """Wraps a `keras.layers.Dense` of the model; `product` is None if it reads its own kernel."""
 
     def __init__(self, stored, dense, product):
         self.stored, self.dense, self.product = stored, dense, product

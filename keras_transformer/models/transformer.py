@@ -309,10 +309,18 @@ class Transformer(MicroBatchModel):
             training=False,
             **beams,
         )
-        logits = self.target_embedding(states, reverse=True, embeddings=output_embeddings)
+        return self.next_logits(states, output_embeddings), state._replace(cache=cache)
+
+    def next_logits(self, states: Tensor, embeddings: Tensor | None = None) -> Tensor:
+        """Returns the logits of a step of decoding, `[batch * width, vocabulary or columns]`.
+
+        Args:
+            states: `[batch, width, d_model]`, the outputs of the decoder.
+            embeddings: As in a call of `TiedEmbedding`.
+        """
+        logits = self.target_embedding(states, reverse=True, embeddings=embeddings)
         # [batch, width, vocabulary or columns] -> [batch * width, vocabulary or columns]
-        logits = ops.reshape(logits, (-1, ops.shape(logits)[-1]))
-        return logits, state._replace(cache=cache)
+        return ops.reshape(logits, (-1, ops.shape(logits)[-1]))
 
     def keep_sentences(
         self, state: DecodingState | SharedDecodingState, sentences: Tensor

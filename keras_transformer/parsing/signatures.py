@@ -14,8 +14,8 @@ class ParserFunctions(ServedFunctions):
     inputs = dict.fromkeys(("serving_default", "n_best", "limits"), ("text",))
     outputs = ("tree", "trees")
 
-    def __init__(self, pipeline, model, search, num_streams):
-        super().__init__(pipeline, model, search, num_streams)
+    def __init__(self, pipeline, search, dtype=None, num_streams=1):
+        super().__init__(pipeline, search, dtype, num_streams)
         self._settings["linearization"] = pipeline.linearization.to_dict()
 
     def limits(self, text: Tensor) -> dict[str, Tensor]:

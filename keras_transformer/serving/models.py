@@ -64,14 +64,13 @@ class ServedModel:
                 self.signatures = self._load_saved_model() if is_saved_model else self._load_files()
 
     def _load_files(self):
-        from keras_transformer.export.steps import copy_of
         from keras_transformer.inference.model_directory import read_config
         from keras_transformer.inference.tasks import get_task
 
         task = get_task(read_config(self.path)["task"])
         self.pipeline = pipeline = task.pipeline.load(self.path)
         task.check_served(pipeline)
-        served = task.served_functions(pipeline, copy_of(pipeline.model), pipeline.search, 1)
+        served = task.served_functions(pipeline, pipeline.search)
         functions = {name: getattr(served.module, name) for name in served.inputs}
         return {name: Signature(served.inputs[name], f) for name, f in functions.items()}
 

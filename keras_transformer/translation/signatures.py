@@ -27,11 +27,11 @@ class TranslatorFunctions(ServedFunctions):
     }
     outputs = ("translation", "translations")
 
-    def __init__(self, pipeline, model, search, num_streams):
-        super().__init__(pipeline, model, search, num_streams)
+    def __init__(self, pipeline, search, dtype=None, num_streams=1):
+        super().__init__(pipeline, search, dtype, num_streams)
         longest = pipeline.max_source_length + pipeline.extra_length
         # Maximum number of tokens, EOS included, of a given or generated translation.
-        self._max_target_length = min(longest, model.config.max_length or longest)
+        self._max_target_length = min(longest, pipeline.model.config.max_length or longest)
         profile = pipeline.sentence_profile
         self._settings |= {
             "max_target_length": self._max_target_length,

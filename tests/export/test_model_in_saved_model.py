@@ -41,11 +41,11 @@ def test_another_processor_may_have_exported_the_weights(
 ):
     import tensorflow as tf
 
-    from keras_transformer.export.stored_kernels import StoredKernels
+    from keras_transformer.export.stored_kernels import StoredKernels, StoredTransformer
 
     model, holder = copy_of(tiny_model(1), "bfloat16"), tf.Module()
     monkeypatch.setattr(weight_files, "has_amx", lambda: exporter_has_amx)
-    holder.model_variables = StoredKernels(copy_of(model)).variables
+    holder.model_variables = StoredKernels(copy_of(model, model_class=StoredTransformer)).variables
     monkeypatch.setattr(weight_files, "has_amx", lambda: has_amx)
     tf.train.Checkpoint(holder).write(str(tmp_path / "variables"))
     loaded = copy_of(tiny_model(2), "bfloat16")

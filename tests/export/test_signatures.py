@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID
 from keras_transformer.decoding import GreedySearch, Sampling, search_from_dict
-from keras_transformer.export import export_saved_model, served_module, stored_kernels
+from keras_transformer.export import export_saved_model, stored_kernels
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble, weight_files
 from tests.closeness import assert_close
@@ -168,30 +168,8 @@ class TestBatches:
     def test_several_streams_give_the_same_answers(
         self, loaded, translator, tmp_path, monkeypatch, num_streams
     ):
-        used, parts, widths, map_fn = [], [], [], tf.map_fn
-
-        def counted(*arguments, **options):
-            used.append(options["parallel_iterations"])
-            return map_fn(*arguments, **options)
-
-        real = stored_kernels.StoredKernels
-
-        def kernels(model, num_parts):
-            parts.append(num_parts)
-            return real(model, num_parts)
-
-        def rows_of_a_chunk(width):
-            widths.append(width)
-            return 2
-
-        monkeypatch.setattr(tf, "map_fn", counted)
-        monkeypatch.setattr(served_module, "StoredKernels", kernels)
-        monkeypatch.setattr(served_module, "default_batch_size", rows_of_a_chunk)
-        monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 8)
+        monkeypatch.setattr(Translator, "max_batch_tokens", 400)  # Several chunks.
         directory = export_saved_model(translator, tmp_path / "m", num_streams=num_streams)
-        assert used == [num_streams] * 2  # the signatures that search
-        assert widths == [translator.search.width] * 2
-        assert set(parts) == {num_streams}
         streamed = tf.saved_model.load(directory)
         for texts in (TEXTS, TEXTS[:1], [], ["", *TEXTS[:3]]):
             found, expected = (ask(one, "n_best", text=texts) for one in (streamed, loaded))
