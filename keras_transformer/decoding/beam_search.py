@@ -51,7 +51,7 @@ def length_penalty(lengths: Tensor, alpha: float, normalization: str = "gnmt") -
 
 
 class Alive(NamedTuple):
-    """Hypotheses that the next step extends, best first; those of log-probability -inf are empty."""
+    """Hypotheses that the next step extends, best first; those with -inf are empty."""
 
     tokens: Any  # int32 [batch, beam, max_length]
     log_probabilities: Any  # float [batch, beam]

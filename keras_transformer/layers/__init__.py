@@ -10,7 +10,8 @@ from keras_transformer.layers.attention_position import (
     RelativePosition,
     RotaryPosition,
 )
-from keras_transformer.layers.decoder import Decoder, DecoderBlock
+from keras_transformer.layers.decoder import Decoder
+from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.dropout_and_normalization import Dropout, LayerNormalization
 from keras_transformer.layers.encoder import Encoder, EncoderBlock
 from keras_transformer.layers.feed_forward import FeedForward

@@ -8,19 +8,19 @@ import keras
 from keras import ops
 
 from keras_transformer import checks
-from keras_transformer.layers import kernels
-from keras_transformer.layers.attention_position import DistanceVectors
+from keras_transformer.layers import backend_operations
+from keras_transformer.layers.attention_position import DistanceVectors, RelativePosition
 from keras_transformer.layers.dropout_and_normalization import Dropout
 from keras_transformer.layers.flash_attention import (
     MASKED_SCORE,
     attend_by_blocks,
-    attend_by_kernel,
+    attend_fused,
 )
 from keras_transformer.layers.tensors import Tensor, at_least_float32, causal_mask, combine_masks
 
 # Attention by blocks is the default from this length on.
 _LONG = 4096
-# The kernels of JAX, and of torch in training on a CPU, are the default from these lengths on.
+# The fused attention of JAX, and of torch in training on a CPU, is the default from these lengths.
 # Shorter inputs would not fill their blocks.
 _LONG_FOR_JAX = 64
 _LONG_FOR_TORCH = 128
@@ -88,6 +88,14 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
             query, key: `[..., query_length, key_dim]` and `[..., key_length, key_dim]`.
         """
 
+    def scale_queries(self, query: Tensor) -> Tensor:
+        """Returns queries as they are multiplied by keys and by vectors of distances.
+
+        Args:
+            query: `[..., query_length, key_dim]`.
+        """
+        return query
+
     def call(
         self,
         query: Tensor,
@@ -103,7 +111,7 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         parts = [self.score(query, keys) for keys in key_parts]  # [batch, heads, query, key] each
         scores = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
         if distances is not None:
-            scores = scores + distances.scores(query)
+            scores = scores + distances.scores(self.scale_queries(query))
         scores = ops.cast(scores, at_least_float32(self.compute_dtype))
         if use_causal_mask:
             attention_mask = combine_masks(causal_mask(*ops.shape(scores)[-2:]), attention_mask)
@@ -114,7 +122,9 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
             has_keys = ops.any(mask, axis=-1, keepdims=True)
         # Keras warns of a softmax over one key, which the first step of decoding has.
         has_one_key = scores.shape[-1] == 1
-        weights = ops.ones_like(scores) if has_one_key else kernels.softmax(scores, training)
+        weights = (
+            ops.ones_like(scores) if has_one_key else backend_operations.softmax(scores, training)
+        )
         weights = ops.cast(weights, self.compute_dtype)
         if has_keys is not None and return_attention_scores:
             weights = ops.multiply(weights, ops.cast(has_keys, weights.dtype))
@@ -166,12 +176,12 @@ class ScaledDotProductAttention(AttentionFunction):
         dropout: Dropout rate of the attention weights.
         seed: Integer seed of the dropout, or None.
         scale: Factor of the scores; None for `1 / sqrt(key_dim)`, 1 for the plain dot product.
-        flash_attention: Whether to avoid the matrix of all scores. True uses the fused kernel of
+        flash_attention: Whether to avoid the matrix of all scores. True uses the fused attention of
             torch, or of JAX on a GPU; elsewhere, and for long inputs with a mask, it uses blocks,
             in memory that grows linearly with the length. None follows `keras.config`; by default
-            it acts like True, but uses blocks only for known lengths from 4,096 on, JAX's kernel
-            only for known even lengths from 64 on, and torch's, in training on a CPU, only for
-            lengths from 128 on. Dropout and `distances` need all scores, and True refuses them.
+            it acts like True, but uses blocks only for known lengths from 4,096 on, JAX's only for
+            known even lengths from 64 on, and torch's, in training on a CPU, only for lengths from
+            128 on. Dropout and `distances` need all scores, and True refuses them.
 
     Example:
 
@@ -217,26 +227,29 @@ class ScaledDotProductAttention(AttentionFunction):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        # Scaling the queries is cheaper than scaling the scores, with the same result.
-        scaled = ops.multiply(query, query.shape[-1] ** -0.5 if self.scale is None else self.scale)
-        inputs = scaled, key, value, attention_mask
         if self.flash_attention and distances is not None:
             rule = "`flash_attention=True` is not supported with relative positions"
             raise ValueError(f"{rule}. Received: distances={distances}")
         is_plain = distances is None and not return_attention_scores and not self.dropout
         # The parts of a cache, and the blocks of a window, are too short to gain anything.
         is_whole = not isinstance(key, tuple) and len(query.shape) == 4
+        inputs = query, key, value, attention_mask
         if is_plain and is_whole:
-            attend = choose_kernel(self.flash_attention, training, *inputs)
+            attend = choose_flash_attention(self.flash_attention, training, *inputs)
             if attend is not None:
-                return attend(*inputs, use_causal_mask)
+                scaled = self.scale_queries(query)
+                return attend(scaled, key, value, attention_mask, use_causal_mask)
         return super().call(*inputs, use_causal_mask, distances, return_attention_scores, training)
 
+    def scale_queries(self, query: Tensor) -> Tensor:
+        # Scaling the queries is cheaper than scaling the scores, with the same result.
+        return ops.multiply(query, query.shape[-1] ** -0.5 if self.scale is None else self.scale)
+
     def score(self, query: Tensor, key: Tensor) -> Tensor:
-        return ops.matmul(query, ops.swapaxes(key, -1, -2))
+        return ops.matmul(self.scale_queries(query), ops.swapaxes(key, -1, -2))
 
 
-def choose_kernel(
+def choose_flash_attention(
     flash_attention: bool | None,
     training: bool | None,
     query: Tensor,
@@ -244,7 +257,7 @@ def choose_kernel(
     value: Tensor,
     mask: Tensor | None,
 ) -> Callable | None:
-    """Returns `attend_by_kernel` or `attend_by_blocks`, or None to compute all scores."""
+    """Returns `attend_fused` or `attend_by_blocks`, or None to compute all scores."""
     if flash_attention is None:
         flash_attention = keras.config.is_flash_attention_enabled()  # None if it was not disabled.
     if flash_attention is False:
@@ -253,23 +266,23 @@ def choose_kernel(
     # While JAX traces a functional model, an unknown length is an expression.
     is_known = all(isinstance(length, int) for length in lengths)
     is_long = is_known and lengths[0] * lengths[1] >= _LONG**2
-    # A kernel needs the full mask, `[queries, keys]`, which is too large for long inputs.
-    if _has_kernel(key, value) and (mask is None or not is_long):
-        if flash_attention or _is_kernel_faster(query, lengths, is_known, training):
-            return attend_by_kernel
+    # Both need the full mask, `[queries, keys]`, which is too large for long inputs.
+    if _has_fused(key, value) and (mask is None or not is_long):
+        if flash_attention or _is_fused_faster(query, lengths, is_known, training):
+            return attend_fused
     return attend_by_blocks if flash_attention or is_long else None
 
 
-def _is_kernel_faster(query, lengths, is_known, training):
+def _is_fused_faster(query, lengths, is_known, training):
     if keras.backend.backend() == "torch":
         trains_on_cpu = training and query.device.type == "cpu"
         return not trains_on_cpu or lengths[0] * lengths[1] >= _LONG_FOR_TORCH**2
-    # JAX's kernel has no gradient for odd lengths with a mask.
+    # JAX's has no gradient for odd lengths with a mask.
     is_even = is_known and lengths[0] % 2 == lengths[1] % 2 == 0
     return is_even and lengths[0] * lengths[1] >= _LONG_FOR_JAX**2
 
 
-def _has_kernel(key, value):
+def _has_fused(key, value):
     if keras.backend.backend() != "jax":
         return keras.backend.backend() == "torch"
     try:
@@ -312,3 +325,18 @@ class AdditiveAttention(AttentionFunction):
         middle = (1,) * (len(hidden.shape) - 3)
         kernel = ops.reshape(self.score_kernel, (-1, *middle, query.shape[-1]))
         return ops.sum(hidden * ops.cast(kernel, hidden.dtype), axis=-1)
+
+
+def check_attention(attention: Any, dropout: float, flash_attention: Any, position: Any) -> None:
+    """Raises `ValueError` unless the arguments of `MultiHeadAttention` fit together."""
+    is_function = attention is None or isinstance(attention, AttentionFunction)
+    checks.check_argument(is_function, "attention", "an `AttentionFunction` or None", attention)
+    if attention is not None and (dropout or flash_attention is not None):
+        rule = "`dropout` and `flash_attention` are not allowed beside `attention`"
+        raise ValueError(f"{rule}, which has its own. Received: {dropout=}, {flash_attention=}")
+    is_product = attention is None or isinstance(attention, ScaledDotProductAttention)
+    if isinstance(position, RelativePosition) and not is_product:
+        raise ValueError(
+            "`RelativePosition` adds to dot products, and needs a `ScaledDotProductAttention`. "
+            f"Received: {attention=}"
+        )

@@ -27,15 +27,17 @@ class DistanceVectors(NamedTuple):
         return _products(weights, self.values)
 
 
-def _products(rows, matrices):
+def _products(vectors, matrices):
     """Returns the products of `[..., length, n]` and `[length, n, m]`: `[..., length, m]`.
 
-    Not by `einsum`: in bfloat16 on a CPU with AMX, TensorFlow 2.21 multiplies one row of an odd
-    number of columns wrongly if it broadcasts the matrices.
+    Not by `einsum`: in bfloat16 on a CPU with AMX, TensorFlow 2.21 multiplies one vector of an odd
+    length wrongly if it broadcasts the matrices.
     """
-    *leading, length, width = ops.shape(rows)
-    rows = ops.reshape(ops.moveaxis(rows, -2, 0), (length, math.prod(leading), width))
-    products = ops.matmul(rows, ops.cast(matrices, rows.dtype))  # [length, rows, m]
+    *leading, length, width = ops.shape(vectors)
+    # [..., length, n] -> [length, vectors, n]
+    vectors = ops.reshape(ops.moveaxis(vectors, -2, 0), (length, math.prod(leading), width))
+    products = ops.matmul(vectors, ops.cast(matrices, vectors.dtype))
+    # [length, vectors, m] -> [length, ..., m]
     products = ops.reshape(products, (length, *leading, ops.shape(matrices)[-1]))
     return ops.moveaxis(products, 0, -2)
 
@@ -144,9 +146,9 @@ class RelativePosition(AttentionPosition):
 
     def between(self, query_positions: Tensor, key_positions: Tensor) -> DistanceVectors:
         distance = key_positions - ops.expand_dims(query_positions, 1)
-        rows = ops.clip(distance, -self.max_distance, self.max_distance) + self.max_distance
+        indices = ops.clip(distance, -self.max_distance, self.max_distance) + self.max_distance
         tables = self.key_vectors, self.value_vectors
-        vectors = (ops.take(table, rows, axis=0) for table in tables)  # of keys, and of values
+        vectors = (ops.take(table, indices, axis=0) for table in tables)  # of keys, and of values
         return DistanceVectors(*(ops.cast(array, self.compute_dtype) for array in vectors))
 
 

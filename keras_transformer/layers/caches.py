@@ -131,6 +131,25 @@ class CompleteCache(NamedTuple):
 Cache = GrowingCache | FixedCache | RollingCache | CompleteCache
 
 
+def empty_cache(
+    leading: tuple, dims: tuple, dtype: str, max_length: Any, window: int | None, weight: Any
+) -> GrowingCache | FixedCache | RollingCache:
+    """Returns an empty cache of `leading` sizes, with the `dims` of a key and of a value.
+
+    It is a `RollingCache` with a window, a `FixedCache` with a `max_length`, else a `GrowingCache`.
+    `weight` is any matrix of the layer.
+    """
+    length = max_length if window is None else window - 1
+    if length is None:
+        # 0, computed from a weight: a constant is a static size, which cannot grow in a loop.
+        length = ops.cast(weight[0, 0] < weight[0, 0], "int32")
+    keys, values = (ops.zeros((*leading, length, dim), dtype=dtype) for dim in dims)
+    if window is None and max_length is None:
+        return GrowingCache((keys, keys), (values, values))
+    kind = FixedCache if window is None else RollingCache
+    return kind(keys, values, ops.zeros((), dtype="int32"))
+
+
 class DecoderBlockCache(NamedTuple):
     """Caches of a decoder block."""
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import keras
 
 from keras_transformer import checks
-from keras_transformer.layers import kernels
+from keras_transformer.layers import backend_operations
 
 _serialize = keras.saving.serialize_keras_object
 
@@ -149,9 +149,18 @@ def built_dense(layer, name, input_dim, units, **kwargs):
     return build_part(dense, (None, input_dim))
 
 
+def dense_config(layer: CompositeLayer) -> dict[str, Any]:
+    """Returns the arguments of `built_dense` that a layer has, as `get_config` needs them."""
+    return {
+        "kernel_initializer": keras.initializers.serialize(layer.kernel_initializer),
+        "bias_initializer": keras.initializers.serialize(layer.bias_initializer),
+        "kernel_regularizer": keras.regularizers.serialize(layer.kernel_regularizer),
+    }
+
+
 def build_part(part: Any, *shapes: tuple) -> Any:
     """Returns a part of a layer, built for inputs of these shapes."""
-    with kernels.short_names():
+    with backend_operations.short_names():
         part.build(*shapes)
     return part
 

@@ -1,242 +1,17 @@
-"""The decoder: a block, and a stack of blocks with the cache of decoding, section 3.1."""
+"""The decoder: a stack of blocks with the cache of decoding, section 3.1."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
 from keras import ops
 
-from keras_transformer.checks import check_argument
 from keras_transformer.layers import stack
-from keras_transformer.layers.attention_position import AttentionPosition, check_position
-from keras_transformer.layers.caches import DecoderBlockCache, DecoderCache, check_built
-from keras_transformer.layers.composite_layer import (
-    CompositeLayer,
-    check_arguments,
-    quantize_parts,
-)
+from keras_transformer.layers.caches import DecoderCache, check_built
+from keras_transformer.layers.composite_layer import CompositeLayer, check_arguments
 from keras_transformer.layers.dropout_and_normalization import Dropout
 from keras_transformer.layers.encoder import EncoderBlock
-from keras_transformer.layers.tensors import Tensor, combine_masks, keys_mask
-
-
-@keras.saving.register_keras_serializable(package="keras_transformer")
-class DecoderBlock(CompositeLayer):
-    """Causal self-attention, attention to the encoder, and a feed-forward network.
-
-    A block that is built without `encoder_outputs` has no cross-attention, for decoder-only models.
-
-    Args:
-        num_heads: Number of attention heads.
-        intermediate_dim: Width inside the feed-forward network.
-        key_dim: Size of the queries and keys of a head; None for width / num_heads.
-        value_dim: Size of the values of a head; None for width / num_heads.
-        dropout: Dropout rate of the output of each sub-layer.
-        attention_dropout: Dropout rate of the attention weights; 0 in the paper.
-        activation_dropout: Dropout rate inside the feed-forward network; 0 in the paper.
-        activation: Activation of the feed-forward network, as in `keras.layers.Dense`.
-        norm: `"post"`, LayerNorm(x + f(x)), as in the paper; or `"pre"`, x + f(LayerNorm(x)), as
-            in later versions of tensor2tensor. Pre-norm needs a norm after the last block.
-        use_bias: Whether the attention projections have biases; the feed-forward network has them.
-        kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
-        epsilon: Added to the variance in the layer norms.
-        position: `AttentionPosition` of the self-attention, such as `RotaryPosition`, or None.
-            Blocks that share a position share its weights.
-        sliding_window: Query i of the self-attention attends only to the keys j with
-            `|i - j| < sliding_window`, in linear time and memory; None for all keys.
-        flash_attention: Whether to compute attention without the matrix of all scores, as in
-            `ScaledDotProductAttention`; None follows `keras.config`.
-        seed: Integer seed of the dropouts, or None.
-
-    Call arguments:
-        inputs: `[batch, length, d_model]`.
-        encoder_outputs: `[batch, source_length, encoder_width]`. None for a block without
-            cross-attention, or with a cache, which holds their keys and values.
-        padding_mask: bool `[batch, keys]`, `True` = a real position. The keys are the cached
-            positions and those of `inputs`.
-        encoder_padding_mask: bool `[batch, source_length]`.
-        attention_mask: bool `[batch or 1, length or 1, keys]`, on top of the causal mask.
-        encoder_attention_mask: bool `[batch or 1, length or 1, source_length]`.
-        use_causal_mask: Whether a position may attend only to itself and to earlier ones.
-        cache: From `make_cache` or an earlier call; `inputs` follow the cached positions.
-        return_attention_scores: Whether to return the attention weights as well.
-        training: Whether to apply dropout.
-
-    Returns:
-        A tensor of the shape of `inputs`. With `return_attention_scores=True`, a tuple of this
-        tensor and a dict of the weights, `"self"` `[batch, num_heads, length, length]` and, with
-        cross-attention, `"cross"` `[batch, num_heads, length, source_length]`. With a cache, a
-        tuple of this tensor and the new cache.
-
-    Example:
-
-    >>> block = keras_transformer.layers.DecoderBlock(num_heads=8, intermediate_dim=2048)
-    >>> ops.shape(block(keras.random.normal((2, 5, 512)), keras.random.normal((2, 7, 512))))
-    (2, 5, 512)
-
-    Reference: Vaswani et al. (2017), section 3.1 and figure 1.
-    """
-
-    def __init__(
-        self,
-        num_heads: int,
-        intermediate_dim: int,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.1,
-        *,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: str | Callable = "relu",
-        norm: str = "post",
-        use_bias: bool = False,
-        kernel_initializer: str | Callable = "glorot_uniform",
-        bias_initializer: str | Callable = "zeros",
-        kernel_regularizer: str | Callable | None = None,
-        epsilon: float = 1e-6,
-        position: AttentionPosition | None = None,
-        sliding_window: int | None = None,
-        flash_attention: bool | None = None,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.intermediate_dim = intermediate_dim
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.activation_dropout = activation_dropout
-        self.activation = keras.activations.get(activation)
-        self.norm = norm
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.epsilon = epsilon
-        self.position = position
-        self.sliding_window = sliding_window
-        self.flash_attention = flash_attention
-        self.seed = seed
-        check_arguments(self, DecoderBlock)
-        check_position(position)
-
-    def build(self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None) -> None:
-        name = "self_attention"
-        self.self_attention = stack.make_attention(self, name, inputs_shape)
-        self.self_attention_norm = stack.make_norm(self, f"{name}_norm", inputs_shape)
-        self.self_attention_dropout = stack.make_dropout(self, f"{name}_dropout", inputs_shape)
-        self.cross_attention = None
-        if encoder_outputs_shape is not None:
-            name, shapes = "cross_attention", (inputs_shape, encoder_outputs_shape)
-            self.cross_attention = stack.make_attention(self, name, *shapes)
-            self.cross_attention_norm = stack.make_norm(self, f"{name}_norm", inputs_shape)
-            self.cross_attention_dropout = stack.make_dropout(self, f"{name}_dropout", inputs_shape)
-        self.feed_forward = stack.make_feed_forward(self, inputs_shape)
-        self.feed_forward_norm = stack.make_norm(self, "feed_forward_norm", inputs_shape)
-        self.feed_forward_dropout = stack.make_dropout(self, "feed_forward_dropout", inputs_shape)
-        quantize_parts(self, self.quantized_parts)
-
-    _check_inputs = staticmethod(stack.check_inputs)
-
-    def call(
-        self,
-        inputs: Tensor,
-        encoder_outputs: Tensor | None = None,
-        padding_mask: Tensor | None = None,
-        encoder_padding_mask: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        encoder_attention_mask: Tensor | None = None,
-        use_causal_mask: bool = True,
-        cache: DecoderBlockCache | None = None,
-        return_attention_scores: bool = False,
-        training: bool | None = None,
-        mask: Tensor | None = None,
-        inputs_mask: Tensor | None = None,
-        encoder_outputs_mask: Tensor | None = None,
-    ) -> Tensor | tuple:
-        if self.cross_attention is None and encoder_outputs is not None:
-            raise ValueError(
-                "This block was built without `encoder_outputs` and has no cross-attention. "
-                f"Received: encoder_outputs of shape {tuple(encoder_outputs.shape)}"
-            )
-        if self.cross_attention is not None and encoder_outputs is None and cache is None:
-            rule = "This block has cross-attention and needs `encoder_outputs` or a cache"
-            raise ValueError(f"{rule}. Received: encoder_outputs=None, cache=None")
-        # An implicit mask does not cover the cached positions.
-        implicit_masks = (mask, inputs_mask) if cache is None else ()
-        self_mask = keys_mask(attention_mask, padding_mask, *implicit_masks)
-        padding_masks = encoder_padding_mask, encoder_outputs_mask
-        cross_mask = keys_mask(encoder_attention_mask, *padding_masks)
-        is_pre_norm = self.norm == "pre"
-        returns_pair = cache is not None or return_attention_scores
-        options = {"return_attention_scores": return_attention_scores, "training": training}
-
-        residual = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
-        x = self.self_attention_norm(residual, training=training) if is_pre_norm else residual
-        x = self.self_attention(
-            x,
-            x,
-            attention_mask=self_mask,
-            use_causal_mask=use_causal_mask,
-            cache=None if cache is None else cache.self_attention,
-            **options,
-        )
-        x, cache_or_scores = x if returns_pair else (x, None)
-        # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
-        x = residual + self.self_attention_dropout(x, training=training)
-        x = x if is_pre_norm else self.self_attention_norm(x, training=training)
-
-        cross_scores = None
-        if self.cross_attention is not None:
-            residual = x
-            x = self.cross_attention_norm(x, training=training) if is_pre_norm else x
-            x = self.cross_attention(
-                x,
-                encoder_outputs if cache is None else None,
-                attention_mask=cross_mask,
-                cache=None if cache is None else cache.cross_attention,
-                **options,
-            )
-            x, cross_scores = x if returns_pair else (x, None)
-            x = residual + self.cross_attention_dropout(x, training=training)
-            x = x if is_pre_norm else self.cross_attention_norm(x, training=training)
-
-        residual = x
-        x = self.feed_forward_norm(x, training=training) if is_pre_norm else x
-        x = self.feed_forward(x, training=training)
-        x = residual + self.feed_forward_dropout(x, training=training)
-        x = x if is_pre_norm else self.feed_forward_norm(x, training=training)
-        if cache is not None:
-            return x, cache._replace(self_attention=cache_or_scores)  # type: ignore[arg-type]
-        if return_attention_scores:
-            scores = {"self": cache_or_scores}
-            return x, scores if self.cross_attention is None else {**scores, "cross": cross_scores}
-        return x
-
-    def make_cache(
-        self, encoder_outputs: Tensor | None = None, batch_size: Any = None, max_length: Any = None
-    ) -> DecoderBlockCache:
-        """Returns a cache for `call`.
-
-        Args:
-            encoder_outputs: `[batch, source_length, encoder_width]`, whose keys and values are
-                computed here, once; None for a block without cross-attention.
-            batch_size: Number of rows to decode, a multiple of the batch of `encoder_outputs`.
-            max_length: Number of positions of a cache of fixed size, for backends that compile
-                fixed shapes; None for one that grows with each call.
-        """
-        check_built(self)
-        cache: Any = self.self_attention.make_cache(batch_size=batch_size, max_length=max_length)
-        if self.cross_attention is None:
-            return DecoderBlockCache(cache)
-        rule = "the encoder's outputs, because the block has cross-attention"
-        check_argument(encoder_outputs is not None, "encoder_outputs", rule, encoder_outputs)
-        return DecoderBlockCache(cache, self.cross_attention.make_cache(encoder_outputs))
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), **stack.block_config(self)}
+from keras_transformer.layers.tensors import Tensor, combine_masks
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -261,17 +36,9 @@ class Decoder(CompositeLayer):
         inputs: `[batch, length, d_model]`, embedded and scaled.
         positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1, or with a
             cache for the positions after the cached ones.
-        encoder_outputs: `[batch, source_length, encoder_width]`. None for blocks without
-            cross-attention, or with a cache, which holds their keys and values.
-        padding_mask: bool `[batch, keys]`, `True` = a real position. The keys are the cached
-            positions and those of `inputs`.
-        encoder_padding_mask: bool `[batch, source_length]`.
-        attention_mask: bool `[batch or 1, length or 1, keys]`, on top of the causal mask.
-        encoder_attention_mask: bool `[batch or 1, length or 1, source_length]`.
-        use_causal_mask: Whether a position may attend only to itself and to earlier ones.
-        cache: From `make_cache` or an earlier call; `inputs` follow the cached positions.
-        return_attention_scores: Whether to return the attention weights as well.
-        training: Whether to apply dropout.
+        encoder_outputs, padding_mask, encoder_padding_mask, attention_mask,
+            encoder_attention_mask, use_causal_mask, cache, return_attention_scores, training: As in
+            `DecoderBlock`.
 
     Returns:
         `[batch, length, d_model]`. With `return_attention_scores=True`, a tuple of this tensor and
@@ -378,11 +145,7 @@ class Decoder(CompositeLayer):
         """Returns a cache for the first call: a named tuple of `length`, int32, and `blocks`.
 
         Args:
-            encoder_outputs: `[batch, source_length, encoder_width]`, whose keys and values are
-                computed here, once; None for blocks without cross-attention.
-            batch_size: Number of rows to decode, a multiple of the batch of `encoder_outputs`.
-            max_length: Number of positions of a cache of fixed size, for backends that compile
-                fixed shapes; None for one that grows with each call.
+            encoder_outputs, batch_size, max_length: As in `DecoderBlock.make_cache`.
         """
         check_built(self)
         sizes = batch_size, max_length

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.checks import check_positive_number, check_rate, check_seed
-from keras_transformer.layers import kernels
+from keras_transformer.layers import backend_operations
 from keras_transformer.layers.tensors import Tensor
 
 
@@ -15,11 +15,11 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
     """A seed generator whose seeds differ between the replicas of a `tf.distribute` strategy."""
 
     def __init__(self, seed: int | None = None) -> None:
-        with kernels.short_names():
+        with backend_operations.short_names():
             super().__init__(seed)
 
     def next(self, ordered: bool = True) -> Tensor:
-        return kernels.replica_seed(super().next(ordered))
+        return backend_operations.replica_seed(super().next(ordered))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -52,7 +52,7 @@ class Dropout(keras.layers.Layer):
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         if not training or self.rate == 0:
             return inputs
-        return kernels.dropout(inputs, self.rate, self.seed_generator)
+        return backend_operations.dropout(inputs, self.rate, self.seed_generator)
 
     def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         return inputs_shape
@@ -86,5 +86,5 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras would round the result to integers.
-        outputs = kernels.layer_normalization(inputs, self, training)
+        outputs = backend_operations.layer_normalization(inputs, self, training)
         return super().call(inputs) if outputs is None else outputs

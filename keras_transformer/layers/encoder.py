@@ -1,5 +1,6 @@
 """The encoder: a block, and a stack of blocks over embedded tokens, section 3.1."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -133,22 +134,17 @@ class EncoderBlock(CompositeLayer):
         inputs_mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         attention_mask = keys_mask(attention_mask, padding_mask, mask, inputs_mask)
+
+        def attend(x, training):
+            options = {"return_attention_scores": return_attention_scores, "training": training}
+            return self.attention(x, x, attention_mask=attention_mask, **options)
+
         is_pre_norm = self.norm == "pre"
-
-        residual = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
-        x = self.attention_norm(residual, training=training) if is_pre_norm else residual
-        options = {"return_attention_scores": return_attention_scores, "training": training}
-        x = self.attention(x, x, attention_mask=attention_mask, **options)
-        x, scores = x if return_attention_scores else (x, None)
-        # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
-        x = residual + self.attention_dropout_layer(x, training=training)
-        x = x if is_pre_norm else self.attention_norm(x, training=training)
-
-        residual = x
-        x = self.feed_forward_norm(x, training=training) if is_pre_norm else x
-        x = self.feed_forward(x, training=training)
-        x = residual + self.feed_forward_dropout_layer(x, training=training)
-        x = x if is_pre_norm else self.feed_forward_norm(x, training=training)
+        residual = functools.partial(stack.residual, is_pre_norm=is_pre_norm, training=training)
+        x = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
+        x, scores = residual(x, attend, self.attention_norm, self.attention_dropout_layer)
+        layers = self.feed_forward, self.feed_forward_norm, self.feed_forward_dropout_layer
+        x, _ = residual(x, *layers)
         return (x, scores) if return_attention_scores else x
 
     def get_config(self) -> dict:

@@ -10,6 +10,7 @@ from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     built_dense,
     check_arguments,
+    dense_config,
     quantize_parts,
 )
 from keras_transformer.layers.dropout_and_normalization import Dropout
@@ -82,10 +83,12 @@ class FeedForward(CompositeLayer):
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         # On TensorFlow, a product of two matrices is several times faster than one of three axes.
-        rows = self.inner_dense(reshape(inputs, (-1, inputs.shape[-1])))
+        # [..., d_model] -> [positions, d_model]
+        hidden = self.inner_dense(reshape(inputs, (-1, inputs.shape[-1])))
         if self.dropout_layer is not None:
-            rows = self.dropout_layer(rows, training=training)
-        return reshape(self.outer_dense(rows), ops.shape(inputs))
+            hidden = self.dropout_layer(hidden, training=training)
+        # [positions, d_model] -> [..., d_model]
+        return reshape(self.outer_dense(hidden), ops.shape(inputs))
 
     # Optimizers and SavedModels store values in the order of version 1.0: kernels before biases.
 
@@ -110,9 +113,7 @@ class FeedForward(CompositeLayer):
             "dropout": self.dropout,
             "use_bias": self.use_bias,
             "seed": self.seed,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            **dense_config(self),
         }
 
 

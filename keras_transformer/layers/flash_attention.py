@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.kernels import loop_in_turn, map_in_turn
+from keras_transformer.layers.backend_operations import loop_in_turn, map_in_turn
 from keras_transformer.layers.tensors import (
     at_least_float32,
     causal_mask,
@@ -19,13 +19,13 @@ _SIZE = 512
 MASKED_SCORE = -1e30
 
 
-def attend_by_kernel(query, key, value, attention_mask=None, is_causal=False):
-    """Returns the outputs of `attend_by_blocks`, from the fused kernel of JAX or torch."""
+def attend_fused(query, key, value, attention_mask=None, is_causal=False):
+    """Returns the outputs of `attend_by_blocks`, from the fused attention of JAX or torch."""
     mask = None
     if attention_mask is not None:
         causal = causal_mask(ops.shape(query)[2], ops.shape(key)[2], 0) if is_causal else None
         mask = ops.expand_dims(combine_masks(causal, attention_mask), 1)
-        if keras.backend.backend() == "jax":  # The kernel needs a row for each query.
+        if keras.backend.backend() == "jax":  # It needs the keys of each query.
             mask = ops.logical_and(mask, ops.ones((ops.shape(query)[2], 1), dtype="bool"))
         is_causal = False
     # Keras' layout is [batch, length, heads, dim].
@@ -64,14 +64,16 @@ def attend_by_blocks(query, key, value, attention_mask=None, is_causal=False, si
             upstream = blocks.queries(ops.cast(upstream, outputs.dtype))
             # For each query, the sum over the keys of weight * gradient of the weight.
             sums = ops.sum(upstream * outputs, axis=-1, keepdims=True)
-            rows = queries, log_sums, upstream, sums
+            of_queries = queries, log_sums, upstream, sums
             query_gradients = map_in_turn(
-                lambda i: blocks.query_gradient(i, [tensor[i] for tensor in rows], keys, values),
+                lambda i: blocks.query_gradient(
+                    i, [tensor[i] for tensor in of_queries], keys, values
+                ),
                 num_query_blocks,
                 dtype,
             )
             key_gradients, value_gradients = map_in_turn(
-                lambda j: blocks.key_gradients(j, rows, keys[j], values[j]),
+                lambda j: blocks.key_gradients(j, of_queries, keys[j], values[j]),
                 num_key_blocks,
                 (dtype, dtype),
             )
@@ -101,10 +103,10 @@ class _Blocks:
         self.dtype = at_least_float32(query.dtype)
         self.mask = None
         if mask:
-            self.has_one_row = mask[0].shape[1] == 1
+            self.is_same_for_queries = mask[0].shape[1] == 1
             mask = cut(ops.cast(mask[0], "bool"), 2, self.numbers[1], self.sizes[1])
-            rows = (1, 1) if self.has_one_row else (self.numbers[0], self.sizes[0])
-            mask = cut(mask, 1, *rows)
+            cuts = (1, 1) if self.is_same_for_queries else (self.numbers[0], self.sizes[0])
+            mask = cut(mask, 1, *cuts)
             # [query blocks or 1, key blocks, batch or 1, 1, queries or 1, keys]
             self.mask = ops.expand_dims(ops.transpose(mask, (1, 3, 0, 2, 4)), 3)
 
@@ -137,22 +139,22 @@ class _Blocks:
         log_sums = ops.where(has_keys, maximum + ops.log(total), 0.0)
         return ops.where(has_keys, outputs / total, 0.0), log_sums
 
-    def query_gradient(self, i, row, keys, values):
+    def query_gradient(self, i, of_query, keys, values):
         """Returns the gradient of a block of queries."""
 
         def step(j, total):
-            _, score_gradients = self.gradients(i, j, row, keys[j], values[j])
+            _, score_gradients = self.gradients(i, j, of_query, keys[j], values[j])
             return total + self.product(score_gradients, keys[j])
 
-        start = ops.zeros_like(row[0], dtype=self.dtype)
+        start = ops.zeros_like(of_query[0], dtype=self.dtype)
         return loop_in_turn(0, self.end(i), step, start)
 
-    def key_gradients(self, j, rows, key, value):
+    def key_gradients(self, j, of_queries, key, value):
         """Returns the gradients of a block of keys and of their values."""
 
         def step(i, totals):
-            query, _, upstream, _ = row = [tensor[i] for tensor in rows]
-            weights, score_gradients = self.gradients(i, j, row, key, value)
+            query, _, upstream, _ = of_query = [tensor[i] for tensor in of_queries]
+            weights, score_gradients = self.gradients(i, j, of_query, key, value)
             key_gradient = self.product(ops.swapaxes(score_gradients, -1, -2), query)
             value_gradient = self.product(ops.swapaxes(weights, -1, -2), upstream)
             return totals[0] + key_gradient, totals[1] + value_gradient
@@ -161,13 +163,14 @@ class _Blocks:
         first = j * self.sizes[1] // self.sizes[0] if self.is_causal else 0
         return loop_in_turn(first, self.numbers[0], step, start)
 
-    def gradients(self, i, j, row, key, value):
+    def gradients(self, i, j, of_query, key, value):
         """Returns the weights of blocks i and j, and the gradient of their scores."""
-        query, log_sums, upstream, sums = row
+        query, log_sums, upstream, sums = of_query
         weights = ops.exp(self.scores(i, j, query, key) - log_sums)
         return weights, weights * (self.product(upstream, ops.swapaxes(value, -1, -2)) - sums)
 
     def scores(self, i, j, query, key):
+        """Returns the scores of blocks i and j, `MASKED_SCORE` where the mask hides a key."""
         scores = self.product(query, ops.swapaxes(key, -1, -2))
         return ops.where(self.is_visible(i, j), scores, MASKED_SCORE)
 
@@ -179,7 +182,9 @@ class _Blocks:
             queries = i * self.sizes[0] + ops.arange(self.sizes[0], dtype="int32")
             is_visible = ops.logical_and(is_visible, keys <= ops.expand_dims(queries, 1))
         if self.mask is not None:
-            is_visible = ops.logical_and(is_visible, self.mask[0 if self.has_one_row else i, j])
+            is_visible = ops.logical_and(
+                is_visible, self.mask[0 if self.is_same_for_queries else i, j]
+            )
         return is_visible
 
     def end(self, i):

@@ -11,10 +11,10 @@ from keras_transformer.layers import caches
 from keras_transformer.layers.attention_function import (
     AttentionFunction,
     ScaledDotProductAttention,
+    check_attention,
 )
 from keras_transformer.layers.attention_position import (
     AttentionPosition,
-    RelativePosition,
     check_position,
 )
 from keras_transformer.layers.caches import Cache
@@ -22,6 +22,7 @@ from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     built_dense,
     check_arguments,
+    dense_config,
     quantize_parts,
 )
 from keras_transformer.layers.sliding_window import attend_in_window
@@ -55,13 +56,13 @@ class MultiHeadAttention(CompositeLayer):
 
     Call arguments:
         query: `[batch, query_length, d_model]`.
-        value: `[batch, key_length, value_width]`; None to attend to the cache alone.
+        value: `[batch, key_length, value_width]`.
         key: `[batch, key_length, key_width]`; None for `value`.
         attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend. With
             a cache, `key_length` counts the cached positions as well.
         use_causal_mask: Whether a query may attend only to its own and earlier positions.
         cache: From `make_cache` or an earlier call, to which the keys and values of `value` are
-            appended; or None.
+            appended; or None. `attend_to_cache` appends nothing.
         return_attention_scores: Whether to return the attention weights as well.
         training: Whether to apply dropout.
 
@@ -101,7 +102,7 @@ class MultiHeadAttention(CompositeLayer):
     ) -> None:
         super().__init__(**kwargs)
         check_position(position)
-        _check_attention(attention, dropout, flash_attention, position)
+        check_attention(attention, dropout, flash_attention, position)
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = key_dim if value_dim is None else value_dim
@@ -146,17 +147,17 @@ class MultiHeadAttention(CompositeLayer):
         check_shape("query", query, "[batch, query_length, d_model]")
         batch, length = query.shape[:2]
         check_shape("value", value, "[batch, key_length, value_width]", batch)
-        # Another number of keys is in a cache, whose rows may serve several rows of the query.
-        rows, keys = (None, None) if value is None else (batch, value.shape[1])
-        check_shape("key", key, "[batch, key_length, key_width]", rows, keys)
-        keys = None if cache is not None or len(others) > 1 else keys
+        rule = "a tensor; `attend_to_cache` needs none"
+        check_argument(value is not None, "value", rule, value)
+        check_shape("key", key, "[batch, key_length, key_width]", batch, value.shape[1])
+        keys = None if cache is not None or len(others) > 1 else value.shape[1]
         shape = "[batch or 1, query_length or 1, key_length]"
-        check_shape("attention_mask", attention_mask, shape, rows, length, keys)
+        check_shape("attention_mask", attention_mask, shape, batch, length, keys)
 
     def call(
         self,
         query: Tensor,
-        value: Tensor | None,
+        value: Tensor,
         key: Tensor | None = None,
         attention_mask: Tensor | None = None,
         use_causal_mask: bool = False,
@@ -166,22 +167,22 @@ class MultiHeadAttention(CompositeLayer):
         value_mask: Tensor | None = None,
         key_mask: Tensor | None = None,
     ) -> Tensor | tuple:
-        self._check_call(query, value, cache, use_causal_mask, return_attention_scores)
+        self._check_call(query, value, cache, return_attention_scores)
         batch_size, query_length = ops.shape(query)[:2]
-        if value is None:
-            return self._attend_to_cache(query, attention_mask, cache), cache
-        rows = self._rows(query)
-        queries = self._split_heads(self.query_dense(rows), batch_size, query_length)
-        keys, values = self._project_value(value, key, rows if value is query else None)
+        flat_query = self._flatten(query)
+        queries = self._split_heads(self.query_dense(flat_query), batch_size, query_length)
+        keys, values = self._project_value(value, key, flat_query if value is query else None)
         if self.position is not None:
             start = 0 if cache is None else cache.length  # type: ignore[union-attr]  # checked
             positions = start + ops.arange(query_length, dtype="int32")
             queries = self.position.rotate(queries, positions)
             keys = self.position.rotate(keys, positions)
+        states = queries, keys, values
         if cache is not None:
-            outputs, cache = self._extend_and_attend(
-                queries, keys, values, cache, attention_mask, use_causal_mask
-            )
+            cache = cache.extend(keys, values)
+            outputs = self._attend_to_extended(queries, cache, attention_mask, use_causal_mask)
+            if self.sliding_window is not None:
+                cache = cache.last(self.sliding_window - 1)
             return self._merge_heads(outputs, batch_size, query_length), cache
         options = {
             # Implicit masks, [batch, key_length], do not cover cached keys.
@@ -189,7 +190,6 @@ class MultiHeadAttention(CompositeLayer):
             "return_attention_scores": return_attention_scores,
             "training": training,
         }
-        states = queries, keys, values
         if self.sliding_window is not None:
             window = self.sliding_window, use_causal_mask, self.position
             outputs = attend_in_window(self.attention, *states, *window, **options)
@@ -201,27 +201,56 @@ class MultiHeadAttention(CompositeLayer):
         outputs = self._merge_heads(outputs, batch_size, query_length)
         return (outputs, scores) if return_attention_scores else outputs
 
-    def _rows(self, inputs):
+    def attend_to_cache(
+        self, query: Tensor, cache: Cache, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """Returns the outputs of queries that attend to the keys of a cache alone.
+
+        An entry of the cache may serve several entries of the query, `width` for each: so the beams
+        of a sentence share its keys and values. The mask must then be the same for all queries.
+
+        Args:
+            query: `[batch * width, query_length, d_model]`.
+            cache: From `make_cache(value)`, of `batch` entries.
+            attention_mask: bool `[batch or 1, query_length or 1, key_length]`; None for all keys.
+        """
+        if self.sliding_window is not None or self.position is not None:
+            raise ValueError(
+                "`sliding_window` and `position` are for self-attention, which extends its cache. "
+                f"Received: sliding_window={self.sliding_window}, position={self.position}"
+            )
+        keys = cache.keys
+        batch = ops.shape(keys[0] if isinstance(keys, tuple) else keys)[0]
+        # The number of queries is inferred, except from no entries, where torch cannot infer it.
+        is_empty = isinstance(batch, int) and batch == 0
+        # [batch * width, query_length, d_model] -> [batch, heads, width * query_length, key_dim]
+        flat_queries = self.query_dense(self._flatten(query))
+        queries = self._split_heads(flat_queries, batch, 0 if is_empty else -1)
+        outputs = self.attention(queries, keys, cache.values, attention_mask=attention_mask)
+        return self._merge_heads(outputs, *ops.shape(query)[:2])
+
+    def _flatten(self, inputs):
         """Returns `[batch, length, width]` as `[batch * length, width]`, in the compute dtype."""
         # On TensorFlow, a product of two matrices is several times faster than one of three axes.
         # Keras casts only floats, and only in `__call__`; `make_cache` is not called through it.
         return reshape(ops.cast(inputs, self.compute_dtype), (-1, inputs.shape[-1]))
 
-    def _project_value(self, value, key, rows=None):
-        """Returns keys and values, `[batch, num_heads, key_length, dim]`; `rows` are of `value`."""
+    def _project_value(self, value, key, flat_value=None):
+        """Returns keys and values, `[batch, num_heads, key_length, dim]`."""
         batch_size, length = ops.shape(value)[:2]
-        rows = self._rows(value) if rows is None else rows
-        key_rows = rows if key is None or key is value else self._rows(key)
-        keys = self._split_heads(self.key_dense(key_rows), batch_size, length)
-        return keys, self._split_heads(self.value_dense(rows), batch_size, length)
+        flat_value = self._flatten(value) if flat_value is None else flat_value
+        flat_key = flat_value if key is None or key is value else self._flatten(key)
+        keys = self._split_heads(self.key_dense(flat_key), batch_size, length)
+        return keys, self._split_heads(self.value_dense(flat_value), batch_size, length)
 
-    def _split_heads(self, rows, batch_size, length):
+    def _split_heads(self, flat, batch_size, length):
         """Returns `[batch * length, heads * dim]` as `[batch, heads, length, dim]`."""
-        dim = rows.shape[-1] // self.num_heads
+        dim = flat.shape[-1] // self.num_heads
         # A step of decoding has nothing to transpose. An unknown length, a tensor, is not compared.
         if isinstance(length, int) and length == 1:
-            return reshape(rows, (batch_size, self.num_heads, 1, dim))
-        heads = reshape(rows, (batch_size, length, self.num_heads, dim))
+            return reshape(flat, (batch_size, self.num_heads, 1, dim))
+        # [batch * length, heads * dim] -> [batch, length, heads, dim]
+        heads = reshape(flat, (batch_size, length, self.num_heads, dim))
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def _merge_heads(self, heads, batch_size, length):
@@ -229,8 +258,9 @@ class MultiHeadAttention(CompositeLayer):
         heads = ops.cast(heads, self.compute_dtype)  # `attention` may have another dtype.
         if heads.shape[2] != 1:
             heads = ops.transpose(heads, (0, 2, 1, 3))
-        rows = self.output_dense(reshape(heads, (-1, self.num_heads * self.value_dim)))
-        return reshape(rows, (batch_size, length, rows.shape[-1]))
+        # [batch, length, heads, value_dim] -> [batch * length, heads * value_dim]
+        flat = self.output_dense(reshape(heads, (-1, self.num_heads * self.value_dim)))
+        return reshape(flat, (batch_size, length, flat.shape[-1]))
 
     def make_cache(
         self,
@@ -242,10 +272,9 @@ class MultiHeadAttention(CompositeLayer):
         """Returns a cache for `call`, a named tuple with `keys` and `values`.
 
         Args:
-            value: `[batch, key_length, value_width]`, whose keys and values fill the cache (for
-                cross-attention); None for an empty cache (for self-attention).
-            key: As in `call`.
-            batch_size: Number of rows of an empty cache.
+            value, key: As in `call`; their keys and values fill the cache (for cross-attention).
+                None for an empty cache (for self-attention).
+            batch_size: Number of entries of an empty cache.
             max_length: Number of positions of an empty cache of fixed size, for backends that
                 compile fixed shapes; None for one that grows with each call.
         """
@@ -254,72 +283,31 @@ class MultiHeadAttention(CompositeLayer):
             # On JAX and torch Keras computes float64 in float32.
             states = (ops.cast(x, self.compute_dtype) for x in self._project_value(value, key))
             return caches.CompleteCache(*states)
-        if self.sliding_window is not None:
-            length = self.sliding_window - 1
-        elif max_length is not None:
-            length = max_length
-        else:
-            # 0, computed from a weight: a constant is a static size, which cannot grow in a loop.
-            number = self.query_dense.kernel[0, 0]
-            length = ops.cast(number < number, "int32")
-        leading = (batch_size, self.num_heads, length)
-        keys = ops.zeros((*leading, self.key_dim), dtype=self.compute_dtype)
-        values = ops.zeros((*leading, self.value_dim), dtype=self.compute_dtype)
-        if self.sliding_window is None and max_length is None:
-            return caches.GrowingCache((keys, keys), (values, values))
-        kind = caches.FixedCache if self.sliding_window is None else caches.RollingCache
-        return kind(keys, values, ops.zeros((), dtype="int32"))
+        sizes = (batch_size, self.num_heads), (self.key_dim, self.value_dim)
+        options = self.compute_dtype, max_length, self.sliding_window
+        return caches.empty_cache(*sizes, *options, weight=self.query_dense.kernel)
 
-    def _extend_and_attend(self, queries, keys, values, cache, mask, is_causal):
-        """Extends a cache by keys and values; returns the outputs of the queries and the cache."""
+    def _attend_to_extended(self, queries, cache, mask, is_causal):
+        """Returns the outputs of queries whose own keys are the last ones in the cache."""
         num_queries = ops.shape(queries)[2]
-        cache = cache.extend(keys, values)
         if mask is not None and self.sliding_window is not None:
             mask = cache.last_columns(mask)
         mask = combine_masks(mask, cache.mask(num_queries, is_causal))
         distances = self.position and self.position.between(*cache.positions(num_queries))
         states = queries, cache.keys, cache.values
-        outputs = self.attention(*states, attention_mask=mask, distances=distances)
-        if self.sliding_window is not None:
-            cache = cache.last(self.sliding_window - 1)
-        return outputs, cache
+        return self.attention(*states, attention_mask=mask, distances=distances)
 
-    def _attend_to_cache(self, query, attention_mask, cache):
-        """Attends to the cache alone; one row of the cache may serve several rows of the query.
-
-        The beams of a sentence share its keys and values, so they are folded into the query axis.
-        The mask must then be the same for all queries, `[batch or 1, 1, key_length]`.
-        """
-        keys = cache.keys
-        cache_batch = ops.shape(keys[0] if isinstance(keys, tuple) else keys)[0]
-        # The number of queries is inferred, except from no rows, where torch cannot infer it.
-        is_empty = isinstance(cache_batch, int) and cache_batch == 0
-        rows = self.query_dense(self._rows(query))
-        queries = self._split_heads(rows, cache_batch, 0 if is_empty else -1)
-        outputs = self.attention(queries, keys, cache.values, attention_mask=attention_mask)
-        return self._merge_heads(outputs, *ops.shape(query)[:2])
-
-    def _check_call(self, query, value, cache, use_causal_mask, return_attention_scores):
+    def _check_call(self, query, value, cache, return_attention_scores):
         if cache is not None and return_attention_scores:
-            raise ValueError(
-                "A call returns the attention scores or a cache, not both. Received: "
-                f"return_attention_scores={return_attention_scores!r} and a cache"
-            )
-        if value is None and cache is None:
-            raise ValueError("`value` may be None only with a cache. Received: value=None")
-        if value is None and use_causal_mask:
-            raise ValueError(
-                "`use_causal_mask=True` is not supported with `value=None`, because the positions "
-                "of the queries in the cache are unknown. "
-                "Received: use_causal_mask=True, value=None"
-            )
+            rule = "A call returns the attention scores or a cache, not both"
+            raise ValueError(f"{rule}. Received: return_attention_scores=True and a cache")
         if self.sliding_window is None and self.position is None:
             return
-        lengths = [None if states is None else states.shape[1] for states in (query, value)]
+        lengths = [query.shape[1], value.shape[1]]
         without_window = caches.GrowingCache | caches.FixedCache
         allowed = caches.RollingCache if self.sliding_window else without_window
         is_allowed = cache is None or isinstance(cache, allowed)
-        if value is None or not is_allowed or (None not in lengths and len(set(lengths)) > 1):
+        if not is_allowed or (None not in lengths and len(set(lengths)) > 1):
             raise ValueError(
                 "`sliding_window` and `position` are for self-attention, and for caches of "
                 f"`make_cache()`. Received: sliding_window={self.sliding_window}, "
@@ -328,7 +316,6 @@ class MultiHeadAttention(CompositeLayer):
             )
 
     # Optimizers and SavedModels store values in the order of version 1.0: linear maps first.
-
     @property
     def weights(self) -> list:
         return sorted(super().weights, key=_is_not_projection)
@@ -354,26 +341,10 @@ class MultiHeadAttention(CompositeLayer):
             "position": serialize(self.position),
             "sliding_window": self.sliding_window,
             "flash_attention": self.flash_attention,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "seed": self.seed,
+            **dense_config(self),
         }
 
 
 def _is_not_projection(variable):
     return variable.path.split("/")[-2] not in ("query", "key", "value", "output")
-
-
-def _check_attention(attention, dropout, flash_attention, position):
-    is_function = attention is None or isinstance(attention, AttentionFunction)
-    check_argument(is_function, "attention", "an `AttentionFunction` or None", attention)
-    if attention is not None and (dropout or flash_attention is not None):
-        rule = "`dropout` and `flash_attention` are not allowed beside `attention`"
-        raise ValueError(f"{rule}, which has its own. Received: {dropout=}, {flash_attention=}")
-    is_product = attention is None or isinstance(attention, ScaledDotProductAttention)
-    if isinstance(position, RelativePosition) and not is_product:
-        raise ValueError(
-            "`RelativePosition` adds to dot products, and needs a `ScaledDotProductAttention`. "
-            f"Received: {attention=}"
-        )

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.checks import check_positive_integer, check_positive_number
-from keras_transformer.layers import kernels
+from keras_transformer.layers import backend_operations
 from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape, reshape
 
 _LEADING_BITS = 8
@@ -136,7 +136,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
             # On torch, Keras infers shapes with meta tensors and makes unknown lengths up.
             if keras.backend.backend() != "torch" or inputs.device.type != "meta":
                 self._check_length(inputs.shape)
-            length = kernels.checked_length(inputs, self.max_length, self._too_long())
+            length = backend_operations.checked_length(inputs, self.max_length, self._too_long())
             positions = ops.arange(length, dtype="int32")
         # Not `ops.add`: on TensorFlow it mistakes vectors of length 0 for a bias.
         return inputs + ops.take(self.embeddings, ops.cast(positions, "int32"), axis=0)

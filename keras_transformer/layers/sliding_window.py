@@ -81,9 +81,9 @@ class _Blocks:
             columns = ops.expand_dims(starts, 1) + self.keys  # [number, keys]
             columns = ops.expand_dims(ops.clip(columns, 0, self.length), 1)
             # Padded with a key, because TensorFlow cannot gather from an axis of length 0.
-            rows = self.cut(ops.pad(attention_mask, [[0, 0], [0, 0], [0, 1]]), 1)
-            columns = ops.broadcast_to(columns, (*ops.shape(rows)[:3], ops.shape(self.keys)[0]))
-            allowed = ops.take_along_axis(rows, columns, axis=3)
+            blocks = self.cut(ops.pad(attention_mask, [[0, 0], [0, 0], [0, 1]]), 1)
+            columns = ops.broadcast_to(columns, (*ops.shape(blocks)[:3], ops.shape(self.keys)[0]))
+            allowed = ops.take_along_axis(blocks, columns, axis=3)
         return ops.logical_and(mask, allowed)
 
     def band(self, weights):
@@ -95,8 +95,8 @@ class _Blocks:
 
     def joined(self, blocks):
         """Returns `[batch, heads, number, size, dim]` as `[batch, heads, length, dim]`."""
-        shape = ops.shape(blocks)
-        whole = ops.reshape(blocks, (*shape[:2], self.number * self.size, shape[-1]))
+        batch, heads, number, size, dim = ops.shape(blocks)
+        whole = ops.reshape(blocks, (batch, heads, number * size, dim))
         return whole[:, :, : self.length]
 
 

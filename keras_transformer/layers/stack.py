@@ -1,6 +1,6 @@
 """Functions that make the sub-layers of blocks, and those that encoder and decoder share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -10,6 +10,7 @@ from keras_transformer.checks import check_argument
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     build_part,
+    dense_config,
     derive_initializer,
     derive_seed,
     is_composite,
@@ -24,11 +25,10 @@ from keras_transformer.layers.position_encoding import (
 from keras_transformer.layers.tensors import Tensor, check_shape
 
 # Arguments of blocks that are plain values.
-_BLOCK_ARGUMENTS = (
-    *("num_heads", "intermediate_dim", "key_dim", "value_dim", "dropout", "attention_dropout"),
-    *("activation_dropout", "norm", "use_bias", "epsilon", "sliding_window", "flash_attention"),
-    "seed",
-)
+_BLOCK_ARGUMENTS = """
+    num_heads intermediate_dim key_dim value_dim dropout attention_dropout activation_dropout
+    norm use_bias epsilon sliding_window flash_attention seed
+""".split()
 
 
 def make_attention(block, name, inputs_shape, encoder_outputs_shape=None):
@@ -89,6 +89,26 @@ def make_dropout(block, name, inputs_shape):
     return build_part(Dropout(block.dropout, **options), inputs_shape)
 
 
+def residual(
+    x: Tensor,
+    sub_layer: Callable,
+    norm: LayerNormalization,
+    dropout: Dropout,
+    is_pre_norm: bool,
+    training: bool | None,
+) -> tuple[Tensor, Any]:
+    """Returns `norm(x + dropout(f(x)))`, with pre-norm `x + dropout(f(norm(x)))` (section 3.1).
+
+    The sub-layer f returns outputs, or a tuple of them and attention weights or a cache. The second
+    result is the weights or the cache, or None.
+    """
+    outputs = sub_layer(norm(x, training=training) if is_pre_norm else x, training=training)
+    outputs, other = outputs if isinstance(outputs, tuple) else (outputs, None)
+    # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
+    x = x + dropout(outputs, training=training)
+    return x if is_pre_norm else norm(x, training=training), other
+
+
 def check_inputs(
     inputs: Tensor,
     encoder_outputs: Tensor | None = None,
@@ -103,16 +123,16 @@ def check_inputs(
     """Raises a `ValueError` if the arguments of a block's or a stack's call do not fit together."""
     check_shape("inputs", inputs, "[batch, length, d_model]")
     batch, length = inputs.shape[:2]
-    # A cache has further keys, and each of its rows may serve several rows of `inputs`.
-    keys, rows = (length, batch) if cache is None and len(others) < 2 else (None, None)
+    # A cache has further keys, and each of its entries may serve several entries of `inputs`.
+    keys, sources = (length, batch) if cache is None and len(others) < 2 else (None, None)
     shape = "[batch, source_length, encoder_width]"
-    check_shape("encoder_outputs", encoder_outputs, shape, rows)
+    check_shape("encoder_outputs", encoder_outputs, shape, sources)
     source = None if encoder_outputs is None else encoder_outputs.shape[1]
     shape = "[batch or 1, length or 1, keys]"
     check_shape("padding_mask", padding_mask, "[batch, keys]", batch, keys)
     check_shape("attention_mask", attention_mask, shape, batch, length, keys)
-    check_shape("encoder_padding_mask", encoder_padding_mask, "[batch, keys]", rows, source)
-    check_shape("encoder_attention_mask", encoder_attention_mask, shape, rows, length, source)
+    check_shape("encoder_padding_mask", encoder_padding_mask, "[batch, keys]", sources, source)
+    check_shape("encoder_attention_mask", encoder_attention_mask, shape, sources, length, source)
 
 
 def check_encoder_inputs(inputs, padding_mask=None, attention_mask=None, *others, **options):
@@ -209,9 +229,7 @@ def block_config(block: CompositeLayer) -> dict[str, Any]:
     return {
         **{name: getattr(block, name) for name in _BLOCK_ARGUMENTS},
         "activation": keras.activations.serialize(block.activation),
-        "kernel_initializer": keras.initializers.serialize(block.kernel_initializer),
-        "bias_initializer": keras.initializers.serialize(block.bias_initializer),
-        "kernel_regularizer": keras.regularizers.serialize(block.kernel_regularizer),
+        **dense_config(block),
         "position": keras.saving.serialize_keras_object(block.position),
     }
 

@@ -37,8 +37,8 @@ class TiedEmbedding(CompositeLayer):
         inputs: `[batch, length]` ids of any number type, as in `keras.layers.Embedding`; with
             `reverse=True` floating `[..., d_model]`.
         reverse: Whether to project to logits instead of looking up.
-        embeddings: With `reverse=True`, `[columns, d_model]` from `output_embeddings`, for the logits
-            of some tokens only; None for all tokens.
+        embeddings: With `reverse=True`, `[columns, d_model]` from `output_embeddings`, for the
+            logits of some tokens only; None for all tokens.
 
     Returns:
         `[batch, length, d_model]`, or with `reverse=True` the logits `[..., vocab_size]` (or

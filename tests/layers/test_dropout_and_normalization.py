@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.layers import Dropout, LayerNormalization, kernels
+from keras_transformer.layers import Dropout, LayerNormalization, backend_operations
 from keras_transformer.layers.tensors import at_least_float32
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array
@@ -68,7 +68,9 @@ def test_neighbors_are_dropped_independently():
 def test_each_bit_is_random_by_itself_and_from_seed_to_seed():
     shape, deviation = (40, 1000), 0.5 / np.sqrt(40_000)
     seeds = np.array([[3, 0], [3, 1]], "uint32")
-    words = [keras.ops.convert_to_numpy(kernels._random_words(shape, seed)) for seed in seeds]
+    words = [
+        keras.ops.convert_to_numpy(backend_operations._random_words(shape, seed)) for seed in seeds
+    ]
     bits = [(word[..., None] >> np.arange(32, dtype="uint32")) & 1 for word in words]
     pairs = [bits[0][:, :-1] ^ bits[0][:, 1:], bits[0][:-1] ^ bits[0][1:], bits[0] ^ bits[1]]
     pairs.append(bits[0] ^ np.roll(bits[0], 1, axis=-1))

@@ -14,8 +14,8 @@ from keras_transformer.layers import (
     ScaledDotProductAttention,
     attention_function,
 )
-from keras_transformer.layers.attention_function import choose_kernel
-from keras_transformer.layers.flash_attention import attend_by_blocks, attend_by_kernel
+from keras_transformer.layers.attention_function import choose_flash_attention
+from keras_transformer.layers.flash_attention import attend_by_blocks, attend_fused
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 from tests.oracle import transformer as oracle
@@ -87,9 +87,9 @@ MASKS = {
         (attend_by_blocks, 4, 7, 19, False, "shared"),
         (attend_by_blocks, 512, 3, 3, True, "padding"),
         (attend_by_blocks, 4, 1, 9, False, "none"))),
-    (attend_by_kernel, None, 10, 10, True, "none"),
-    (attend_by_kernel, None, 10, 10, True, "padding"),
-    (attend_by_kernel, None, 7, 19, False, "of each query"),
+    (attend_fused, None, 10, 10, True, "none"),
+    (attend_fused, None, 10, 10, True, "padding"),
+    (attend_fused, None, 7, 19, False, "of each query"),
     (attend_to_all_scores, None, 7, 19, False, "padding"),
     (attend_to_all_scores, None, 13, 13, True, "of each query"),
 ])  # fmt: skip
@@ -126,11 +126,11 @@ def test_a_layer_has_the_same_outputs_with_it(dtype):
     (None, 65, 64, False), (None, 64, "unknown", False), (True, 7, 9, True), (True, 9, "any", True),
 ])  # fmt: skip
 def test_jax_uses_its_kernel_where_it_is_faster(monkeypatch, setting, queries, keys, kernel):
-    monkeypatch.setattr(attention_function, "_has_kernel", lambda key, value: True)
+    monkeypatch.setattr(attention_function, "_has_fused", lambda key, value: True)
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     query, key = (SimpleNamespace(shape=(2, 8, length, 64)) for length in (queries, keys))
-    found = choose_kernel(setting, None, query, key, key, np.ones((2, 1, 1), bool))
-    assert found is (attend_by_kernel if kernel else None)
+    found = choose_flash_attention(setting, None, query, key, key, np.ones((2, 1, 1), bool))
+    assert found is (attend_fused if kernel else None)
 
 
 @pytest.mark.parametrize("setting, training, device, length, kernel", [
@@ -142,14 +142,16 @@ def test_torch_trains_with_its_kernel_where_it_is_faster(
 ):
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
     query = SimpleNamespace(shape=(2, 8, length, 64), device=SimpleNamespace(type=device))
-    found = choose_kernel(setting, training, query, query, query, None)
-    assert found is (attend_by_kernel if kernel else None)
+    found = choose_flash_attention(setting, training, query, query, query, None)
+    assert found is (attend_fused if kernel else None)
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_layer_asks_for_the_kernel_of_its_phase(monkeypatch, training):
     asked = []
-    monkeypatch.setattr(attention_function, "choose_kernel", lambda *args: asked.append(args[:2]))
+    monkeypatch.setattr(
+        attention_function, "choose_flash_attention", lambda *args: asked.append(args[:2])
+    )
     states = np.ones((2, 5, 8), "float32")
     MultiHeadAttention(2, 4)(states, states, training=training)
     assert asked[-1] == (None, training)
@@ -167,11 +169,11 @@ def test_the_setting_decides(setting, query, is_allowed, blocks):
     try:
         if not is_allowed:
             keras.config.disable_flash_attention()
-        found = choose_kernel(setting, None, query, query, query, mask)
+        found = choose_flash_attention(setting, None, query, query, query, mask)
     finally:
         keras.config.enable_flash_attention()
     if keras.backend.backend() == "torch" and (setting or setting is None and is_allowed):
-        assert found is (attend_by_blocks if query is LONG else attend_by_kernel)
+        assert found is (attend_by_blocks if query is LONG else attend_fused)
     else:
         assert found is (attend_by_blocks if blocks else None)
 

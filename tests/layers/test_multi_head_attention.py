@@ -107,23 +107,22 @@ def test_cached_equals_uncached(policy, max_length, stops, masked):
 
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("query_length", [1, 4])
-def test_rows_of_one_sentence_share_its_keys(width, query_length):
+def test_beams_of_a_sentence_share_its_keys(width, query_length):
     layer = MultiHeadAttention(3, 4, dtype=WIDEST)
     source, query = states(7), states(query_length, batch=2 * width)
     repeated = np.repeat(source, width, axis=0)
     mask = np.arange(7) < np.array([[7], [4]])
     want = layer(query, repeated, attention_mask=np.repeat(mask, width, axis=0)[:, None])
     cache = layer.make_cache(source)
-    outputs, again = layer(query, None, cache=cache, attention_mask=mask[:, None])
+    outputs = layer.attend_to_cache(query, cache, attention_mask=mask[:, None])
     assert_close(array(outputs), array(want), dtype=WIDEST)
-    assert all(one is other for one, other in zip(again, cache, strict=True))
 
 
 def test_a_cache_of_values_with_keys_of_their_own():
     layer = MultiHeadAttention(3, 4, dtype=WIDEST)
     query, value, key = states(2), states(7), states(7, 5)
     want = layer(query, value, key)
-    outputs, _ = layer(query, None, cache=layer.make_cache(value, key))
+    outputs = layer.attend_to_cache(query, layer.make_cache(value, key))
     assert_close(array(outputs), array(want), dtype=WIDEST)
 
 
@@ -171,12 +170,11 @@ def test_bad_calls_are_explained():
     with pytest.raises(ValueError, match="not built"):
         layer.make_cache(batch_size=2)
     layer(query, query)
-    cache, full_cache = layer.make_cache(batch_size=2), layer.make_cache(query)
+    cache = layer.make_cache(batch_size=2)
     for value, options, message in (
         (query, {"cache": cache, "return_attention_scores": True}, "scores or a cache, not both"),
-        (None, {}, "only with a cache"),
-        (None, {"cache": full_cache, "use_causal_mask": True}, "use_causal_mask=True, value=None"),
-        # It would broadcast without a word: two rows, heads and positions.
+        (None, {"cache": cache}, "`value` must be a tensor; `attend_to_cache`"),
+        # It would broadcast without a word: a batch of two, two heads and two positions.
         (query, {"attention_mask": np.ones((2, 2), bool)}, "attention_mask of shape"),
         (query, {"attention_mask": np.ones((2, 2, 2, 2), bool)}, "attention_mask of shape"),
     ):

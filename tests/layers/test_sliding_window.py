@@ -192,8 +192,8 @@ def test_there_is_no_window_in_cross_attention():
     states = np.zeros((2, 5, 12), "float32")
     with pytest.raises(ValueError, match="self-attention.*5 and 3 positions"):
         layer(states, states[:, :3])
-    with pytest.raises(ValueError, match="self-attention.*CompleteCache as cache"):
-        layer(states, None, cache=dense.make_cache(states))
+    with pytest.raises(ValueError, match="for self-attention"):
+        layer.attend_to_cache(states, dense.make_cache(states))
     with pytest.raises(ValueError, match="self-attention.*GrowingCache as cache"):
         layer(states, states, cache=dense.make_cache(batch_size=2))
     assert isinstance(dense.make_cache(batch_size=2), GrowingCache)
