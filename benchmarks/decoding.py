@@ -6,7 +6,7 @@ Usage: python benchmarks/decoding.py [--rounds 3] [--batch 1 32] [--beam 1 4] [-
 
 Sources have 32 tokens and answers exactly 32; the vocabulary is 32,000, and weights are random. The
 SavedModel and CTranslate2 have the same weights. Our times include tokenization and detokenization;
-the others take ids or tokens. Programs run in turn. Prints the tables of docs/benchmarks.md.
+the others take ids or tokens. Programs run in turn. Prints the figures of docs/benchmarks.md.
 """
 
 import argparse

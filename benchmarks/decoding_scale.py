@@ -5,7 +5,7 @@ Usage: python benchmarks/decoding_scale.py [--rounds 2] [--precision bfloat16] [
 
 Uses the base model of benchmarks/decoding.py and sources of 32 tokens. The first table shows each
 length of answers, for one sentence and for a batch of 32. The second table shows each batch size,
-with answers of 32 tokens. Prints the tables of docs/benchmarks.md.
+with answers of 32 tokens. Prints the figures of docs/benchmarks.md.
 """
 
 import argparse

@@ -4,7 +4,7 @@ pip install '.[oracles]'
 Usage: KERAS_TRANSFORMER_DATA=DIR python benchmarks/epoch.py [--rounds 2] [--before DIR]
 
 DIR has multi30k/train.en.gz and multi30k/train.de.gz. Target tokens per second do not count
-padding. Programs run in turn. Prints the tables of docs/benchmarks.md: our model and KerasHub's,
+padding. Programs run in turn. Prints the figures of docs/benchmarks.md: our model and KerasHub's,
 and our preset `tiny`. Ours also runs without streams and, with --before, in an older version.
 """
 

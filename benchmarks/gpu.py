@@ -6,7 +6,7 @@ Usage: python benchmarks/gpu.py [--model base big] [--batch 392] [--length 64] [
                                 [--xla-flags FLAGS]
 
 A step has 392 x 64 source and 392 x 64 target tokens, about as many as the paper's. A search has 32
-source and 32 answer tokens. The programs run in turn. Prints the tables of docs/benchmarks.md. To
+source and 32 answer tokens. The programs run in turn. Prints the figures of docs/benchmarks.md. To
 try it on a CPU, use `--model tiny --batch 2 --vocab 500 --sentences 1`.
 """
 

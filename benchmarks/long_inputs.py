@@ -3,7 +3,7 @@
 Usage: python benchmarks/long_inputs.py [--rounds 3]
 
 Each figure is of a forward and a backward pass in its own process. Memory is the increase of the
-peak. The longest dense attention needs 16 GB. Prints the tables of docs/benchmarks.md.
+peak. The longest dense attention needs 16 GB. Prints the tables of docs/paper_measured.md.
 """
 
 import argparse

@@ -3,8 +3,8 @@
 Usage: python benchmarks/section_3.py [--rounds 1] [--plot section_3.png]
 
 Times are of a forward and a backward pass on one thread, in its own process. Each training uses one
-thread, and two run at a time. The sequences are random. Prints the tables of docs/benchmarks.md and
-plots the accuracy over the length for each kind of positions.
+thread, and two run at a time. The sequences are random. Prints the tables of
+docs/paper_measured.md and plots the accuracy over the length for each kind of positions.
 """
 
 import argparse

@@ -7,7 +7,7 @@ Usage: python benchmarks/serving.py --model DIR [--model base] [--rounds 3] [--s
 DIR is the model directory of the quickstart; `base` is the base model with random weights, whose
 answers are as long as their sources. 1, 8 and 64 clients wait for the answer to one sentence before
 they send the next; further 64 send 8 sentences in each request. Clients and server share the cores.
-Programs run in turn. Prints the tables of docs/benchmarks.md. With --requests N, 64 clients send N
+Programs run in turn. Prints the figures of docs/benchmarks.md. With --requests N, 64 clients send N
 requests to our server, in several runs; prints the wrong answers and the memory of the server.
 """
 

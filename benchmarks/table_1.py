@@ -5,7 +5,7 @@ Usage: python benchmarks/table_1.py [--rounds 1] [--plot table_1.png]
 Each figure is of a forward and a backward pass on one thread, in its own process. The exponent is
 the slope of log(seconds) over log(size) between the two largest sizes; beside it is the exponent of
 the paper's number of operations. Path lengths are found by gradients: an output depends on the
-inputs whose gradient is not zero. Prints the tables of docs/benchmarks.md.
+inputs whose gradient is not zero. Prints the tables of docs/paper_measured.md.
 """
 
 import argparse

@@ -4,7 +4,7 @@ pip install '.[oracles]'
 Usage: python benchmarks/train_step.py [--rounds 3] [--precision float32 bfloat16] [--xla]
 
 A step has 64 x 32 source and 64 x 32 target tokens, a vocabulary of 32,000, dropout 0.1 and Adam.
-The programs run in turn. Prints the table of docs/benchmarks.md.
+The programs run in turn. Prints the figures of docs/benchmarks.md.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains and scores the parsers of the results table in README.md, on the CPU.
+# Trains and scores the parsers of the results tables in docs/results.md, on the CPU.
 #
 #     examples/craft.sh SETTING [TREES [OPTIONS of train...]]
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains and scores the models of the results table in README.md, on the CPU.
+# Trains and scores the models of the results tables in docs/results.md, on the CPU.
 #
 #     examples/multi30k.sh SETTING [OPTIONS of train...]
 #

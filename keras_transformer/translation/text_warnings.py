@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from keras_transformer.data.encoded_corpus import Corpus
 
-# A choice: 29,000 image captions are enough for captions, see examples/README.md.
+# A choice: 29,000 image captions are enough for captions, see docs/results.md.
 FEW_PAIRS = 10_000
 _SHARE_OF_COPIES = 0.01
 _SAMPLE = 100_000  # pairs whose words are collected

@@ -149,8 +149,8 @@ def test_a_plan_of_an_adaptation_has_the_vocabulary_of_the_model(succeed, unmeas
     assert f"{count_parameters(TransformerConfig.from_dict(config)):,}" in output
 
 
-def test_the_readme_says_up_to_how_many_pairs_a_preset_is_chosen():
-    text = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
+def test_the_page_says_up_to_how_many_pairs_a_preset_is_chosen():
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs/training.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (.*what `train` chooses.*) \|$", text, re.M))
     small = re.fullmatch(
         r"up to (.*) pairs: .*, up to (.*) pairs with 2 \+ 2 layers", rows["small"]

@@ -25,21 +25,3 @@ def test_the_examples_of_a_page_run(page, with_models, tmp_path, monkeypatch):
     output = []
     results = doctest.DocTestRunner().run(test, out=output.append)
     assert results.attempted and not results.failed, "".join(output)
-
-
-def test_pages_have_examples():
-    assert "parsing.md" in EXAMPLES
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/benchmarks.md", "examples/README.md"])
-def test_tables_of_measurements_name_the_processor(page):
-    sections = re.split(r"^#{2,3} ", (ROOT / page).read_text("utf-8"), flags=re.M)
-    found = {
-        section.splitlines()[0]: bool(re.search(r"Intel Xeon|AMD EPYC|NVIDIA", section))
-        for section in sections
-        if re.search(r"^\|.*\d(\.\d+ x|,\d{3}) \|", section, re.M)
-    }
-    # Numbers of parameters, and no times.
-    without_times = {"Presets", "Table 3 of the paper"}
-    assert any(found.values())
-    assert {name for name, has_processor in found.items() if not has_processor} <= without_times
