@@ -6,6 +6,7 @@ import ipaddress
 import json
 import logging
 import re
+import urllib.parse
 import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,21 +18,26 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from keras_transformer.errors import UserError, one_line
+from keras_transformer.serving import page
 from keras_transformer.serving.batches import Batches
 from keras_transformer.serving.connection import Connection, HttpServer
 from keras_transformer.serving.models import ServedModel
-from keras_transformer.serving.page import page_routes
 from keras_transformer.serving.protocol import RequestError, read_request, to_answer, to_texts
 from keras_transformer.serving.server_settings import ServerSettings
 
 _LOGGER = logging.getLogger(__name__)
-# TensorFlow Serving's own patterns (model_servers/http_rest_api_util.cc).
-_MODEL = r"/v1/models/(?P<name>[^/:]+)"
-_MODEL += r"(/versions/(?P<version>[0-9]{1,18})|/labels/(?P<label>[^/:]+))?"
+# TensorFlow Serving's own patterns (model_servers/http_rest_api_util.cc), without version labels.
+_MODEL = r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>[0-9]{1,18}))?"
 _GET = re.compile(_MODEL + r"(/(?P<method>metadata))?")
 _POST = re.compile(_MODEL + r":(?P<method>classify|regress|predict)")
-_CLIENT_LEFT = 499  # nginx's
-_FEW_VALUES = 10_000  # To write more in an answer would hold up other requests.
+# What the page asks for, and the names of the texts that it sends.
+_PAGE = re.compile(r"/page/(?P<name>[^/]+)/(?P<method>parts|pairs|attention)")
+_PAGE_FUNCTIONS: dict[str, tuple[Callable, tuple[str, ...]]] = {
+    "parts": (page.parts, ("text",)),
+    "pairs": (page.pairs, ("text", "answer")),
+    "attention": (page.attention, ("text", "answer")),
+}
+_CLIENT_LEFT = 499  # nginx's status
 
 
 class Server:
@@ -47,12 +53,15 @@ class Server:
         self._seconds = prometheus.Histogram("requests", text, labels, unit, registry=registry)
         labels, text = ["model", "signature"], "Texts that wait to be computed."
         self._waiting = prometheus.Gauge("waiting", text, labels, unit, registry=registry)
-        versions = dict.fromkeys(["GET", "POST"], self._answer)
-        metrics = {"GET": self._show_metrics}
-        # Functions by method, by the pattern of the path. Starlette's `Router` sends the answers
+        # The function for each method and pattern of a path. Starlette's `Router` sends the answers
         # itself, but here an answer has its time limit, and is counted, before it is sent.
-        self._routes = {"/v1/models|/health": {"GET": self._list_models}, "/v1/.*": versions}
-        self._routes |= {"/metrics": metrics, **page_routes(self)}
+        self._routes: dict[str, dict[str, Callable]] = {
+            "/v1/models|/health": {"GET": self._list_models},
+            "/v1/.*": {"GET": self._describe, "POST": self._predict},
+            "/metrics": {"GET": self._show_metrics},
+            "/": {"GET": self._show_page},
+            _PAGE.pattern: {"POST": self._answer_page},
+        }
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         """Answers a request of ASGI."""
@@ -69,13 +78,20 @@ class Server:
 
     def http_server(self) -> HttpServer:
         """Returns a server of the application."""
-        options: dict[str, Any] = {"http": Connection, "lifespan": "off", "ws": "none"}
-        options |= {"timeout_graceful_shutdown": self.settings.request_timeout}
-        options |= {"interface": "asgi3", "log_config": None, "access_log": False}
-        options["log_level"] = "critical"  # `_respond` logs what goes wrong.
-        return HttpServer(uvicorn.Config(self.app, **options))
+        config = uvicorn.Config(
+            self.app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="critical",  # `_respond` logs what goes wrong.
+            access_log=False,
+            timeout_graceful_shutdown=self.settings.request_timeout,  # type: ignore[arg-type]
+        )
+        return HttpServer(config)
 
-    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _run(self, function, *arguments):
         """Returns the result of a function, which is called where the models compute."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
@@ -157,24 +173,11 @@ class Server:
     async def _list_models(self, request, body, names):
         return {"models": [{"name": name, **self._status(name, None)} for name in self.models]}
 
-    async def _answer(self, request, body, names):
-        path = request.scope["path"]  # `request.url` would end it at %3F
-        match = (_POST if request.method == "POST" else _GET).fullmatch(path)
-        if match is None:
-            raise RequestError(f"Malformed request: {request.method} {path}")
-        name, label, method = match["name"], match["label"], match["method"]
-        if label is not None:
-            raise RequestError(f"Unrecognized servable version label: {label}")
-        version = None if match["version"] is None else int(match["version"])
+    async def _describe(self, request, body, names):
+        name, version, method = _parse(_GET, request)
         if method is None:
             return self._status(name, version)
-        model = self.model(name, version)
-        names |= {"model": name, "method": method}
-        if method == "metadata":
-            return await self.run(_metadata, model)
-        if method != "predict":
-            raise RequestError(f"This server answers predict. Received: {method}", 501)
-        return await self._predict(model, read_request(body))
+        return await self._run(_metadata, self._named(names, name, version, method))
 
     def _status(self, name, version):
         versions = self.models.get(name, {})
@@ -185,29 +188,64 @@ class Server:
         state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
         return {"model_version_status": [{"version": str(n), **state} for n in numbers]}
 
-    async def _predict(self, model, request):
+    def _named(self, names, name, version, method):
+        """Returns a model, after its name and the method are written into `names`."""
+        model = self.model(name, version)
+        names |= {"model": name, "method": method}
+        return model
+
+    async def _predict(self, request, body, names):
         """Returns the answer to a request of the predict API, computed together with others."""
-        name = request.get("signature_name") or "serving_default"
+        model_name, version, method = _parse(_POST, request)
+        model = self._named(names, model_name, version, method)
+        if method != "predict":
+            raise RequestError(f"This server answers predict. Received: {method}", 501)
+        content = read_request(body)
+        name = content.get("signature_name") or "serving_default"
         if not hasattr(model, "signatures"):
-            await self.run(model.load)
+            await self._run(model.load)
         if name not in model.signatures:
             raise RequestError(f'Serving signature name: "{name}" not found in signature def')
-        key, names = (model, name), model.signatures[name].inputs
-        texts = to_texts(request, names, self.settings.max_text_bytes)
+        key, inputs = (model, name), model.signatures[name].inputs
+        texts = to_texts(content, inputs, self.settings.max_text_bytes)
         if self.settings.log_texts:
-            _LOGGER.info("%s: %s", model.name, json.dumps(request))
+            _LOGGER.info("%s: %s", model.name, json.dumps(content))
         if key not in self._batches:
             batches = Batches(model.signatures[name], self._threads, self.settings)
             self._waiting.labels(model.name, name).set_function(lambda: batches.num_waiting)
             self._batches[key] = batches
         outputs = await self._batches[key].answer(texts)
-        if sum(array.size for array in outputs.values()) < _FEW_VALUES:
-            return to_answer(request, outputs)
-        return await asyncio.to_thread(lambda: _to_response(to_answer(request, outputs)))
+        # To write a large answer would hold up other requests.
+        return await asyncio.to_thread(lambda: _to_response(to_answer(content, outputs)))
+
+    async def _show_page(self, request, body, names):
+        return await asyncio.to_thread(page.model_page, list(map(self.model, self.models)))
+
+    async def _answer_page(self, request, body, names):
+        name, _, method = _parse(_PAGE, request)
+        model = self._named(names, name, None, method)
+        function, inputs = _PAGE_FUNCTIONS[method]
+        if method == "attention":  # The browser sends a form, and shows the answer as a page.
+            content = {"inputs": urllib.parse.parse_qs(body.decode("latin-1"))}
+        else:
+            content = read_request(body)
+        columns = to_texts(content, inputs, self.settings.max_text_bytes).values()
+        texts = [[text.decode("utf-8", "replace") for text in column] for column in columns]
+        return await self._run(function, model, *texts)
 
     async def _show_metrics(self, request, body, names):
         text = prometheus.generate_latest(self._registry)
         return Response(text, media_type=prometheus.CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _parse(pattern, request):
+    """Returns the model's name, the version and the method in the path of a request."""
+    path = request.scope["path"]  # `request.url` would end it at %3F.
+    match = pattern.fullmatch(path)
+    if match is None:
+        raise RequestError(f"Malformed request: {request.method} {path}")
+    version = match.groupdict().get("version")
+    return match["name"], version and int(version), match["method"]
 
 
 async def _unless_left(request, coroutine):
