@@ -2,7 +2,7 @@
 
 On the site, README.md and other pages outside docs/ are pages too, every other file that is linked
 becomes a page with its text, and links to folders are plain text. The tables of the settings of
-`train` are made here from their declarations.
+`train` are made here from their fields.
 """
 
 import pathlib
@@ -40,13 +40,13 @@ def on_files(files, config):
 def settings_tables():
     """Returns the tables of the settings of `train` in Markdown."""
     lines = []
-    for table, heading in train_settings.train_tables().items():
+    for table, (heading, options) in train_settings.train_tables().items():
         lines += [f"## {table}", "", f"{heading[0].upper()}{heading[1:]}.", ""]
         lines += ["| option | default | meaning |", "|---|---|---|"]
-        for setting in train_settings.options_in(table):
-            default = f"`{setting.default}`" if setting.default is not None else setting.unset or ""
-            meaning = f"{setting.text[0].upper()}{setting.text[1:]}"
-            lines.append(f"| `{setting.flag}` | {default} | {meaning} |")
+        for option in options.values():
+            default = f"`{option.default}`" if option.default is not None else option.unset or ""
+            meaning = f"{option.text[0].upper()}{option.text[1:]}"
+            lines.append(f"| `{option.flag}` | {default} | {meaning} |")
         lines.append("")
     return "\n".join(lines)
 

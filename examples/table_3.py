@@ -87,7 +87,7 @@ def train_row(row, seed, steps, data, output):
         max_steps=steps,
         checkpoint_every=500,
         evaluate_every=steps,
-        bleu_every=0,
+        task_settings={"bleu_every": 0},
         select_best=False,  # Section 6.2: the last checkpoint, without averages.
         seed=seed,
     )

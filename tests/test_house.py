@@ -14,7 +14,6 @@ ROWS = (
     ("settings",),
     ("layers",),
     ("models",),
-    ("losses",),
     ("data", "decoding"),
     ("inference",),
     ("evaluation",),
@@ -28,11 +27,8 @@ ROWS = (
 # Imports that still point the other way: from a module to a room. None may be added.
 ARROWS_TO_REMOVE = {
     ("models.causal_language_model", "decoding"),
-    ("parsing.commands", "cli"),
     ("parsing.signatures", "export"),
-    ("settings.training_settings", "inference"),
     ("translation.signatures", "export"),
-    ("translation.task", "cli"),
 }
 # Modules that still import each other.
 CIRCLE_TO_REMOVE = {"serving.app", "serving.page"}
@@ -79,7 +75,7 @@ def test_imports_point_one_way():
     assert wrong == ARROWS_TO_REMOVE
 
 
-def test_no_room_imports_a_task():
+def test_only_the_commands_of_a_task_import_it():
     tasks = ("translation", "parsing")
     users = {
         name
@@ -87,7 +83,7 @@ def test_no_room_imports_a_task():
         for other in imports(name, tree)
         if room_of(other) in tasks and room_of(name) != room_of(other)
     }
-    assert not users
+    assert users == {"cli.translation", "cli.translation_data", "cli.parsing", "cli.parse"}
 
 
 def test_no_modules_import_each_other_in_a_circle():

@@ -29,7 +29,7 @@ options = parser.parse_args()
 if options.library:
     sys.path.insert(0, options.library)
 if options.streams:  # Before any computation, and only on request: old versions lack streams.
-    from keras_transformer.cli.arguments import load_backend_in_streams
+    from keras_transformer.cli.backend import load_backend_in_streams
 
     load_backend_in_streams(options.streams)
 
@@ -63,7 +63,7 @@ dataset = batches.dataset()
 if not options.logits:
     model = LossModel(model, packed=options.packed is not None)
     model.streams = options.streams or 1
-
+    dataset = dataset.map(LossModel.arrange)
 compile_model(model, get_preset("small").recipe)
 clock = Clock()
 model.fit(dataset, steps_per_epoch=100_000, shuffle=False, verbose=0, callbacks=[clock])

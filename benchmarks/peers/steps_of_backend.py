@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from keras_transformer.cli.arguments import TRAINING_STREAMS, load_backend_in_streams
+from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend_in_streams
 
 streams = load_backend_in_streams(None, TRAINING_STREAMS, trains=True)  # as the command line does
 

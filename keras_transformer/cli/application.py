@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from keras_transformer import __version__
+from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.errors import NO_ROOM, did_you_mean
 from keras_transformer.files import read_toml
 from keras_transformer.inference.tasks import find_installed_tasks, known_tasks
@@ -53,7 +54,11 @@ def command_modules() -> dict[str, str]:
         "quickstart": "keras_transformer.quickstart.command",
         "vocab": "keras_transformer.cli.vocab",
         "train": "keras_transformer.cli.train",
-        **{name: module for task in known_tasks() for name, module in task.commands.items()},
+        **{
+            name: module
+            for task in known_tasks()
+            for name, module in commands_of(task).commands.items()
+        },
         "evaluate": "keras_transformer.cli.evaluate",
         "import": "keras_transformer.cli.import_model",
         "attend": "keras_transformer.cli.attend",

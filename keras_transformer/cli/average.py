@@ -3,7 +3,8 @@
 import os
 import pathlib
 
-from keras_transformer.cli.arguments import add_options, load_backend
+from keras_transformer.cli.arguments import add_options
+from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError

@@ -11,6 +11,7 @@ from keras_transformer.cli.arguments import (
     add_search_options,
     is_given,
 )
+from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.cli.text_files import check_output, open_output
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import all_tasks, get_task
@@ -19,8 +20,8 @@ _MODEL_OPTIONS = ("--output", "--streams", "--precision", *SEARCH_OPTIONS)
 
 
 def define_options(parser):
-    tasks = all_tasks()
-    names = [task.name for task in tasks]
+    tasks = [*map(commands_of, all_tasks())]
+    names = [commands.task.name for commands in tasks]
     text = f"task of the model: {' or '.join(names)}"
     add_options(parser, {"--task TASK=translation": text}, choices=names)
     files = parser.add_argument_group("files: a model with a source, or a hypothesis")
@@ -32,22 +33,22 @@ def define_options(parser):
     add_options(files, {"--reference FILE": text}, action="extend", nargs="+")
     add_options(files, {"--output FILE": "file for the answers of the model"})
     add_options(files, {"--json FILE": "file for the scores as JSON"})
-    by_method: dict = {}  # a task that is a subclass of another one may have the same options
-    for task in tasks:
-        by_method.setdefault(type(task).add_evaluate_options, task)
-    for task in by_method.values():
-        task.add_evaluate_options(parser)
+    by_method: dict = {}  # Several tasks may have the same commands.
+    for commands in tasks:
+        by_method.setdefault(type(commands).add_evaluate_options, commands)
+    for commands in by_method.values():
+        commands.add_evaluate_options(parser)
     add_search_options(parser, n_best=False)
     add_batch_options(parser)
 
 
 def run(arguments):
-    task = get_task(arguments.task)
-    for other in all_tasks():
+    task = commands_of(get_task(arguments.task))
+    for other in map(commands_of, all_tasks()):
         for option in sorted(_options(other) - _options(task)):
             if is_given(arguments, option):
-                rule = f"{option} goes with --task {other.name}"
-                raise UserError(f"{rule}. Received: task={task.name!r}")
+                rule = f"{option} goes with --task {other.task.name}"
+                raise UserError(f"{rule}. Received: task={arguments.task!r}")
     for option in (*_MODEL_OPTIONS, *task.model_options):
         if arguments.hypothesis and is_given(arguments, option):
             raise UserError(f"{option} goes with --model: with --hypothesis nothing is searched.")
@@ -68,8 +69,8 @@ def run(arguments):
             file.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
 
 
-def _options(task):
-    """Returns the options that only this task and its subclasses have."""
+def _options(commands):
+    """Returns the options of `evaluate` that a task brings."""
     parser = argparse.ArgumentParser(add_help=False)
-    task.add_evaluate_options(parser)
+    commands.add_evaluate_options(parser)
     return {action.option_strings[0] for action in parser._actions}

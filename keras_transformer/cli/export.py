@@ -1,6 +1,7 @@
 """`keras-transformer export`: writes a model directory in a format that other programs run."""
 
 import dataclasses
+from typing import Annotated
 
 from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
@@ -9,18 +10,19 @@ from keras_transformer.cli.arguments import (
     add_model_option,
     add_options,
     add_search_options,
-    add_setting,
     add_shortlist_option,
     choose_search,
     is_given,
-    load_backend,
     use_shortlist,
 )
+from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.options import add_option, options_of
 from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
 from keras_transformer.export.formats import FORMATS, check_export_directory
-from keras_transformer.settings.setting import TEXT
+from keras_transformer.settings.base import Metavar
 
+_NAMES = {"dtype": "precision", "num_streams": "streams"}
 _SEARCH_OPTIONS = (*SEARCH_OPTIONS, "--n-best", "--shortlist", *CONSTRAINT_OPTIONS)
 
 
@@ -30,13 +32,13 @@ def define_options(parser):
     add_options(files, {"--output DIR": "folder of the export"}, required=True)
     text = f"one of {', '.join(FORMATS)}"
     add_options(files, {"--format NAME=saved_model": text}, choices=FORMATS)
-    options = {option.flag: option for f in FORMATS.values() for option in f.options.values()}
+    options = {option.flag: option for f in FORMATS.values() for option in _options(f).values()}
     for flag, option in options.items():
         names = _formats_with(flag)
         text = f"with --format {' or '.join(names)}: {option.text}"
         # Formats may allow different values of an option; `run` checks them.
-        rule = option.rule if len(names) == 1 else TEXT
-        add_setting(files, dataclasses.replace(option, text=text, rule=rule))
+        kind = option.type if len(names) == 1 else Annotated[str, Metavar("TYPE")]
+        add_option(files, dataclasses.replace(option, text=text, type=kind))
     add_search_options(parser)
     add_shortlist_option(parser)
     add_constraint_options(parser)
@@ -44,12 +46,12 @@ def define_options(parser):
 
 def run(arguments):
     chosen = FORMATS[arguments.format]
-    flags = {option.flag for f in FORMATS.values() for option in f.options.values()}
+    flags = {option.flag for f in FORMATS.values() for option in _options(f).values()}
     for flag in (*sorted(flags), *_SEARCH_OPTIONS):
         if is_given(arguments, flag) and chosen.name not in _formats_with(flag):
             rule = f"{flag} is for --format {' or '.join(_formats_with(flag))}"
             raise UserError(f"{rule}. Received: format={chosen.name!r}")
-    given = {name: getattr(arguments, option.name) for name, option in chosen.options.items()}
+    given = {name: getattr(arguments, option.name) for name, option in _options(chosen).items()}
     options = {name: value for name, value in given.items() if value is not None}
     chosen.check_options(options)
     # Errors are found before TensorFlow is loaded.
@@ -72,11 +74,19 @@ def run(arguments):
     say(f"wrote {arguments.output}")
 
 
+def _options(chosen):
+    """Returns the options of a format by the argument of its function."""
+    return {
+        name: dataclasses.replace(option, name=_NAMES.get(name, name))
+        for name, option in options_of(chosen.options).items()
+    }
+
+
 def _formats_with(flag):
     """Returns the names of the formats that have an option."""
     return [
         f.name
         for f in FORMATS.values()
-        if flag in {option.flag for option in f.options.values()}
+        if flag in {option.flag for option in _options(f).values()}
         or (f.includes_search and flag in _SEARCH_OPTIONS)
     ]

@@ -3,7 +3,8 @@
 import dataclasses
 import pathlib
 
-from keras_transformer.cli.arguments import add_options, load_backend
+from keras_transformer.cli.arguments import add_options
+from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.files import read_json
 from keras_transformer.layouts import CONFIG_FILE, IMPORTED_MODEL

@@ -5,8 +5,10 @@ import re
 from typing import Any
 
 from keras_transformer.cli import settings
-from keras_transformer.cli.arguments import add_options, load_backend
+from keras_transformer.cli.arguments import add_options
+from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
@@ -26,20 +28,21 @@ def define_options(parser):
 
 def run(arguments):
     values = settings.resolve(arguments)
-    kind = settings.data_kind(values)
+    task = get_task("translation")
+    commands: Any = commands_of(task)
+    kind = commands.data_kind(values)
     part = arguments.part and _parse_part(arguments.part, values["vocabulary"])
     from keras_transformer.data.prepared_corpus import check_prepared_directory
 
     check_prepared_directory(arguments.output)
     output = pathlib.Path(arguments.output).resolve()
-    task: Any = get_task("translation")
-    for path in task.data_files(kind, values):
+    for path in commands.data_files(kind, values):
         if pathlib.Path(path).resolve().parent == output:
             rule = "The output folder would replace a file that the command reads"
             raise UserError(f"{rule}. Received: {arguments.output!r}, which holds {path!r}.")
     # Errors in files are found before TensorFlow is loaded.
     vocabulary = load_vocabulary(values["vocabulary"])
-    train_corpus, valid_corpus, *_ = task.open_corpora(kind, values)
+    train_corpus, valid_corpus, *_ = commands.open_corpora(kind, values)
     load_backend()
     from keras_transformer.data import prepare_corpus
     from keras_transformer.data.tokenizer_pair import TokenizerPair

@@ -7,8 +7,8 @@ from keras_transformer.cli.arguments import (
     add_long_lines,
     add_model_option,
     add_options,
-    load_backend,
 )
+from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress, say
 
 _CHUNK_SIZE = 1024

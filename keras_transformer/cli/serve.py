@@ -8,20 +8,27 @@ import shlex
 import socket
 import time
 
-from keras_transformer.cli.arguments import add_setting, load_backend_in_streams
+from keras_transformer.cli.backend import load_backend_in_streams
+from keras_transformer.cli.options import add_option, options_of
 from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
 from keras_transformer.layouts import VALID_FILES
 from keras_transformer.serving.server_settings import ServerSettings
-from keras_transformer.settings.setting import declarations
 
 
 def define_options(parser):
     text = "model directory, SavedModel, or folder with a SavedModel in a folder of a number for "
     text += "each version; the default name is that of the folder"
     parser.add_argument("model", metavar="[NAME=]MODEL", nargs="+", help=text)
-    for option in declarations(ServerSettings).values():
-        add_setting(parser, option)
+    for option in _options().values():
+        add_option(parser, option)
+
+
+def _options():
+    """Returns the options of `ServerSettings` by field."""
+    options = options_of(ServerSettings)
+    option = dataclasses.replace(options["allowed_hosts"], name="allowed_host")
+    return {**options, "allowed_hosts": option}
 
 
 def run(arguments):
@@ -29,8 +36,7 @@ def run(arguments):
 
     # Errors in the arguments come before TensorFlow is loaded.
     models = find_models(arguments.model)
-    options = declarations(ServerSettings).items()
-    given = {name: getattr(arguments, option.name) for name, option in options}
+    given = {name: getattr(arguments, option.name) for name, option in _options().items()}
     settings = ServerSettings(**{k: value for k, value in given.items() if value is not None})
     listener = _listen(settings.host, settings.port)
     start = time.monotonic()

@@ -8,19 +8,27 @@ import json
 import pathlib
 import tomllib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_args
 
-from keras_transformer.cli.arguments import TRAINING_STREAMS, add_setting
+from keras_transformer.cli.backend import TRAINING_STREAMS
+from keras_transformer.cli.options import Option, add_option, options_of
+from keras_transformer.cli.task_commands import TaskCommands, commands_of
 from keras_transformer.errors import UserError, did_you_mean, one_line
 from keras_transformer.files import read_small_file, require_file
 from keras_transformer.inference.tasks import all_tasks, get_task
-from keras_transformer.settings.presets import TrainingRecipe, get_preset, list_presets
-from keras_transformer.settings.setting import Rule, Setting, choice, declarations, declare_options
-from keras_transformer.settings.training_settings import (
-    BLEU_TOKENIZERS,
-    TrainingSettings,
-    read_settings_file,
+from keras_transformer.settings.base import (
+    File,
+    Folder,
+    Settings,
+    allowed_values,
+    check_value,
+    choices_of,
+    plain_type,
+    settings_dataclass,
+    settings_fields,
 )
+from keras_transformer.settings.presets import TrainingRecipe, get_preset
+from keras_transformer.settings.training_settings import TrainingSettings, read_settings_file
 from keras_transformer.settings.transformer_config import TransformerConfig
 
 # Settings that depend on the number of training pairs, each with the reason for its value.
@@ -52,87 +60,134 @@ _RESERVED_PIECES = 260  # 4 special ids and 256 bytes
 _LARGEST_CONFIG = 2**15
 
 
-def train_tables() -> dict[str, str]:
-    """Returns the tables of the TOML file, with the headings of the help."""
+@settings_dataclass
+class RunOptions(Settings):
+    """Arguments of the function `train`, besides its settings and corpora."""
+
+    vocabulary: File | None = None
+    """File of `keras-transformer vocab` with the vocabulary; in parsing, of the words; None for a
+    new one."""
+    output: Folder | None = None
+    """Model directory; if it contains a training already, that training is resumed."""
+
+
+class Table(NamedTuple):
+    """A table of the TOML file, which is a group of options in the help."""
+
+    heading: str
+    options: dict[str, Option]
+
+
+# The classes whose fields are options, each with the table of its fields. The first class with a
+# field has the option: `max_steps` limits the run, as in `TrainingSettings`.
+_CLASSES: dict[type[Settings], str] = {
+    TrainingSettings: "machine",
+    TrainingRecipe: "training",
+    TransformerConfig: "model",
+    RunOptions: "machine",
+}
+# Fields in other tables.
+_TABLES = {
+    "data": ("task", "max_length"),
+    "vocabulary": ("tokenizer", "vocab_size", "shared_vocabulary", "bpe_dropout", "vocabulary"),
+    "model": ("preset", "start_from", "freeze", "lora"),
+    "training": ("max_steps", "max_minutes", "seed"),
+    "checkpoints": (
+        *("evaluate_every", "checkpoint_every", "keep_checkpoints", "patience"),
+        *("average_checkpoints", "average_windows", "select_best"),
+    ),
+    "search": ("beam_size", "length_penalty", "length_normalization"),
+}
+_HEADINGS = {
+    "vocabulary": "vocabulary of subwords, learned from the training text",
+    "model": "model",
+    "training": "training hyper-parameters",
+    "checkpoints": "checkpoints and validation",
+    "search": "search of the finished model",
+    "machine": "machine and output",
+}
+# Names of options that differ from those of the fields.
+_NAMES = {"tokenizer": "vocabulary_type"}
+
+
+def train_tables() -> dict[str, Table]:
+    """Returns the tables of the TOML file by name, with the options of all tasks."""
+    return _tables_of(tuple(map(commands_of, all_tasks())))
+
+
+def train_options() -> dict[str, Option]:
+    """Returns the options of all tables by name."""
+    return {name: o for table in train_tables().values() for name, o in table.options.items()}
+
+
+def _fields_of(settings):
+    """Returns the fields of a class that are options by name, as far as no earlier class has it."""
+    earlier = itertools.takewhile(lambda kind: kind is not settings, _CLASSES)
+    taken = {"target_vocab_size"}.union(*map(settings_fields, earlier))
     return {
-        "data": "sentence pairs: two text files, one TSV file, or a dataset by name",
-        **{table: text for task in all_tasks() for table, text in task.tables.items()},
-        "vocabulary": "vocabulary of subwords, learned from the training text",
-        "model": "model",
-        "training": "training hyper-parameters",
-        "checkpoints": "checkpoints and validation",
-        "search": "search of the finished model",
-        "machine": "machine and output",
+        name: _NAMES.get(name, name)
+        for name, field in settings_fields(settings).items()
+        if name not in taken and plain_type(field.annotation)[0] != Mapping[str, Any]
     }
 
 
-def train_options() -> dict[str, Setting]:
-    """Returns the settings of `train` by name, those of all tasks included."""
-    return _options_of_tasks(tuple(all_tasks()))
-
-
 @functools.cache
-def _options_of_tasks(tasks):
-    declared = [*declarations(TrainingSettings).values()]
-    declared += [option for task in tasks for option in task.options]
-    # Arguments of the function `train`.
-    text = "file of `keras-transformer vocab` with the vocabulary; in parsing, of the words; None "
-    declared += declare_options("vocabulary", {"vocabulary FILE": text + "for a new one"})
-    text = "model directory; if it contains a training already, that training is resumed"
-    declared += declare_options("machine", {"output DIR": text})
-    options = {option.name: option for option in declared}
-    # Defaults that differ from the library's, because the command line knows the number of pairs.
-    presets = [f"with --task {task.name} {task.defaults['preset']}"
+def _tables_of(tasks: tuple[TaskCommands, ...]) -> dict[str, Table]:
+    headings = {name: text for task in tasks for name, text in task.headings.items()} | _HEADINGS
+    tables = {name: Table(heading, {}) for name, heading in headings.items()}
+    table_of = {name: table for table, names in _TABLES.items() for name in names}
+    classes = dict(_CLASSES)
+    for task in tasks:
+        classes |= {task.data: task.data_table, task.task.settings: task.settings_table}
+    changes = _changes(tasks)
+    for settings, table in classes.items():
+        options = options_of(settings)
+        for name, option_name in _fields_of(settings).items():
+            option = dataclasses.replace(options[name], name=option_name)
+            if settings in (TrainingRecipe, TransformerConfig):
+                option = dataclasses.replace(option, default=None, unset="the preset's")
+            option = dataclasses.replace(option, **changes.get(name, {}))
+            if name in CHOSEN and name != "preset":
+                unset = f"by the number of pairs; with --preset {option.unset}"
+                option = dataclasses.replace(option, unset=unset)
+            tables[table_of.get(name, table)].options[option_name] = option
+    return tables
+
+
+def _changes(tasks) -> dict[str, dict[str, Any]]:
+    """Returns what differs from the library, because the command knows tasks and numbers of pairs.
+
+    The changes of an option are by the name of its field.
+    """
+    presets = [f"with --task {task.task.name} {task.defaults['preset']}"
                for task in tasks if "preset" in task.defaults]  # fmt: skip
     adapted = (
         "with --start-from the model's own, at a learning rate of 0.1 / d_model after 200 steps"
     )
-    named = sorted(name for name in list_presets() if not name.startswith("table3"))
-    words = f"one of {', '.join(named)} or table3_..."
-    names = " or ".join(f"{task.name}, from {task.learns_from}" for task in tasks)
-    changes: dict[str, dict[str, Any]] = {
-        "preset": {
-            "default": None,
-            "unset": "; ".join(["by the number of pairs", *presets, adapted]),
-            "rule": Rule(str, words, list_presets().__contains__, "NAME"),
-        },
+    learned = " or ".join(f"{task.task.name}, from {task.learns_from}" for task in tasks)
+    return {
+        "preset": {"unset": "; ".join(["by the number of pairs", *presets, adapted])},
         "vocab_size": {"default": None, "unset": f"{TrainingSettings.vocab_size}"},
         "task": {
-            "text": f"task of the model: {names}",
-            "rule": choice("TASK", *(task.name for task in tasks)),
+            "text": f"task of the model: {learned}",
+            "type": Literal[tuple(task.task.name for task in tasks)],
         },
-        "bleu_tokenize": {"rule": choice("NAME", *BLEU_TOKENIZERS)},
         "streams": {
             "default": None,
             "unset": f"{TRAINING_STREAMS} with TensorFlow on a CPU of several cores; 1 with XLA, "
             "on a GPU and with other backends",
         },
     }
-    for name, change in changes.items():
-        options[name] = dataclasses.replace(options[name], **change)
-    for kind in (TransformerConfig, TrainingRecipe):
-        for option in declarations(kind).values():
-            if option.table:
-                changed = dataclasses.replace(option, default=None, unset="the preset's")
-                options[option.name] = changed
-    for name in CHOSEN.keys() - {"preset"}:
-        unset = f"by the number of pairs; with --preset {options[name].unset}"
-        options[name] = dataclasses.replace(options[name], unset=unset)
-    return {name: option for name, option in options.items() if option.table}
-
-
-def options_in(table: str) -> list[Setting]:
-    return [option for option in train_options().values() if option.table == table]
 
 
 def add_tables(parser, tables=None, left_out=()) -> None:
     """Adds a group of options for each table, without `left_out`; None for all tables."""
-    for table, heading in train_tables().items():
-        if tables is None or table in tables:
-            group = parser.add_argument_group(heading)
-            for option in options_in(table):
+    for name, table in train_tables().items():
+        if tables is None or name in tables:
+            group = parser.add_argument_group(table.heading)
+            for option in table.options.values():
                 if option.name not in left_out:
-                    add_setting(group, option)
+                    add_option(group, option)
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -144,34 +199,39 @@ def read_config(path: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a valid TOML file: {one_line(error)}") from error
     values: dict[str, Any] = {}
-    known, allowed = train_options(), train_tables()
+    allowed = train_tables()
     for table, entries in tables.items():
         if table not in allowed or not isinstance(entries, Mapping):
             names = ", ".join(f"[{name}]" for name in allowed)
             rule = f"every setting stands in one of the tables {names}"
             raise UserError(f"{path}: {rule}. Received: {table!r}")
         for name, value in entries.items():
-            if name not in known or known[name].table != table:
+            if name not in allowed[table].options:
                 raise UserError(f"{path}: {_describe_unknown(name, table)}")
-            rule = known[name].rule
-            values[name] = rule.convert(value)
-            if not rule.allows(values[name]):
-                words = "true or false" if rule.kind is bool else rule.words
-                raise UserError(f"{path}: {name} must be {words}. Received: {value!r}")
+            kind = allowed[table].options[name].type
+            try:
+                values[name] = check_value(kind, value)
+            except ValueError:
+                words = allowed_values(kind).replace("True or False", "true or false")
+                rule = f"{path}: {name} must be {words}"
+                raise UserError(f"{rule}. Received: {value!r}") from None
     return values
 
 
 def _describe_unknown(name, table):
-    if name in (known := train_options()):
-        return f"{name} belongs in [{known[name].table}]. Received: it in [{table}]"
-    names = [option.name for option in options_in(table)]
-    hint = did_you_mean(name, names) or f"; known: {', '.join(names)}"
+    tables = train_tables()
+    for other, (_, options) in tables.items():
+        if name in options:
+            return f"{name} belongs in [{other}]. Received: it in [{table}]"
+    known = tables[table].options
+    hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
     return f"unknown setting in [{table}]{hint}. Received: {name!r}"
 
 
 def all_experiments() -> dict[str, pathlib.Path]:
-    """Returns the TOML files of the experiments of all tasks by name."""
-    return {name: path for task in all_tasks() for name, path in task.experiments.items()}
+    """Returns the TOML files of the experiments by name."""
+    folder = pathlib.Path(__file__).with_name("experiments")
+    return dict(sorted((path.stem, path) for path in folder.glob("*.toml")))
 
 
 def describe_experiment(name: str) -> str:
@@ -187,9 +247,11 @@ def _read_experiment(name, given):
     if given.get("task", task.name) != task.name:
         rule = f"--experiment {name} is for --task {task.name}"
         raise UserError(f"{rule}. Received: task={given['task']!r}")
-    other_kinds = [names for kind, names in task.data_kinds.items() if kind not in values]
+    kinds = commands_of(task).data_kinds
+    other_kinds = [names for kind, names in kinds.items() if kind not in values]
     if any(map(given.get, itertools.chain(*other_kinds))):
-        values = {key: value for key, value in values.items() if known[key].table != "data"}
+        of_data = train_tables()["data"].options
+        values = {name: value for name, value in values.items() if name not in of_data}
         values["task"] = task.name
     if given.get("prepared"):  # It brings a vocabulary.
         del values["vocab_size"]
@@ -204,7 +266,7 @@ def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
     given |= {name: options[name] for name in values if name in options}
     named = _read_experiment(options["experiment"], given) if "experiment" in options else {}
     task = (named | given).get("task", values["task"])
-    return {**values, **get_task(task).defaults, **named, **given}
+    return {**values, **commands_of(get_task(task)).defaults, **named, **given}
 
 
 def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -267,38 +329,14 @@ def _unset(values):
 
 def check_task(values: Mapping[str, Any]) -> None:
     """Raises a `UserError` if a setting of another task has been given."""
-
-    def settings_of(task):
-        return {*task.settings, *(option.name for option in task.options)}
-
-    task, known = get_task(values["task"]), train_options()
-    for other in all_tasks():
-        foreign = settings_of(other) - settings_of(task)
-        for name in filter(foreign.__contains__, known):  # in the order of the options
-            if values[name] != task.defaults.get(name, known[name].default):
-                rule = f"{known[name].flag} goes with --task {other.name}"
-                raise UserError(f"{rule}. Received: task={task.name!r}")
-
-
-def data_kind(values: Mapping[str, Any]) -> str:
-    """Returns the kind of data that the settings name, a key of `Task.data_kinds`."""
-    task, known = get_task(values["task"]), train_options()
-    groups = {kind: (n, *task.more_data.get(kind, ())) for kind, n in task.data_kinds.items()}
-    flags = {
-        kind: [known[name].flag for name in itertools.chain(*groups[kind]) if values[name]]
-        for kind in groups
-    }
-    received = dict.fromkeys(itertools.chain(*flags.values()))
-    # Two kinds share an option such as --valid-source.
-    kind = max(flags, key=lambda kind: len(flags[kind]))
-    if not received or set(flags[kind]) != set(received):
-        raise UserError(f"{task.missing_data} Received: {', '.join(received) or 'none of them'}")
-    needed = [*groups[kind][0]]
-    for group in groups[kind][1:]:
-        needed += group if any(values[name] for name in group) else ()
-    if missing := [known[name].flag for name in needed if not values[name]]:
-        raise UserError(f"{flags[kind][0]} also needs {' and '.join(missing)}.")
-    return kind
+    task = commands_of(get_task(values["task"]))
+    for other in map(commands_of, all_tasks()):
+        foreign = other.options().keys() - task.options().keys()
+        foreign |= set(task.not_here) - set(other.not_here)
+        for name, option in train_options().items():
+            if name in foreign and values[name] != task.defaults.get(name, option.default):
+                rule = f"{option.flag} goes with --task {other.task.name}"
+                raise UserError(f"{rule}. Received: task={task.task.name!r}")
 
 
 def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -> str:
@@ -308,23 +346,29 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
         "# A setting behind # is not set: its value there is the preset's, or an example. Options",
         "# on the command line win. File names are relative to the folder of the command.",
     ]
-    for table, heading in train_tables().items():
+    for table, (heading, options) in train_tables().items():
         lines += ["", f"# {heading[0].upper()}{heading[1:]}.", f"[{table}]"]
-        for option in options_in(table):
+        for name, option in options.items():
             lines += ["", f"# {option.text[0].upper()}{option.text[1:]}."]
-            name, rule = option.name, option.rule
-            if rule.choices:
-                lines.append(f"# One of: {', '.join(rule.choices)}.")
+            if choices := choices_of(option.type):
+                lines.append(f"# One of: {', '.join(choices)}.")
             value = preset_values.get(name) if values[name] is None else values[name]
             if value is None:
-                number = 30.0 if rule.allows(30.0) else 0.999  # a rate
-                several = [*rule.example] or [option.metavar]
-                examples = {str: "...", bool: True, float: number, tuple: several}
-                value = rule.choices[0] if rule.choices else examples.get(rule.kind, 1)
+                value = _example(option.type)
             start = "# " if values[name] is None else ""
             # Text, numbers and booleans are written as in JSON.
             lines.append(f"{start}{name} = {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"
+
+
+def _example(kind):
+    """Returns a value of a type, for a setting without a value."""
+    if choices := choices_of(kind):
+        return choices[0]
+    kind, _ = plain_type(kind)
+    if items := get_args(kind):  # a tuple
+        return [_example(items[0])]
+    return {str: "...", bool: True, float: 0.5, int: 1}[kind]
 
 
 def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
@@ -333,12 +377,9 @@ def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
     if values["vocabulary_type"] == "subword":
         given["vocab_size"] = values["vocab_size"]
 
-    def fields(kind):
-        return {
-            field: given[option.name]
-            for field, option in declarations(kind).items()
-            if option.table and option.name in given
-        }
+    def fields(settings):
+        names = _fields_of(settings).items()
+        return {field: given[name] for field, name in names if name in given}
 
     model, recipe = fields(TransformerConfig), fields(TrainingRecipe)
     preset = get_preset(given.get("preset", "base"))
@@ -346,5 +387,7 @@ def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
     # There are as many learned positions as the longest sentence needs.
     if position == "learned" and given.keys() & {"position", "max_length"}:
         model["max_length"] = given.get("max_length", preset.recipe.max_length)
-    others = fields(TrainingSettings) | get_task(values["task"]).training_fields(values)
-    return TrainingSettings(model=model, recipe=recipe, **others)
+    task = get_task(values["task"])
+    own = fields(task.settings) | commands_of(task).task_settings(values)
+    settings = fields(TrainingSettings)
+    return TrainingSettings(**settings, model=model, recipe=recipe, task_settings=own)

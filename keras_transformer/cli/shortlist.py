@@ -1,6 +1,7 @@
 """`keras-transformer shortlist`: learns which subwords a model's translations may have."""
 
-from keras_transformer.cli.arguments import add_options, load_backend
+from keras_transformer.cli.arguments import add_options
+from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress, say
 
 

@@ -13,19 +13,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keras_transformer.cli import settings as train_settings
-from keras_transformer.cli.arguments import (
-    TRAINING_STREAMS,
-    add_options,
-    load_backend,
-    load_backend_in_streams,
-)
+from keras_transformer.cli.arguments import add_options
+from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend, load_backend_in_streams
 from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layouts import CHECKPOINT_FOLDER, VALID_FILES, find_config
+from keras_transformer.settings.base import settings_fields
 from keras_transformer.settings.presets import get_preset
-from keras_transformer.settings.setting import declarations
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.settings.transformer_config import TransformerConfig, count_parameters
 
@@ -66,7 +63,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     values = train_settings.resolve(arguments)
-    task = get_task(values["task"])
+    commands = commands_of(get_task(values["task"]))
     if arguments.print_config:
         _print_config(values)
         return
@@ -74,7 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.plan:
         if arguments.coordinator or values["model_parallel"] > 1:
             raise UserError("--plan is for one process, without --model-parallel.")
-        values = train_settings.choose_settings(values, task.open_known_corpus(values), say)
+        values = train_settings.choose_settings(values, commands.open_known_corpus(values), say)
         for label, text in _plan(arguments.experiment, values, arguments.device_memory):
             sys.stdout.write(f"{label:<20}{text}\n")
         return
@@ -83,13 +80,13 @@ def run(arguments: argparse.Namespace) -> None:
     if not values["output"]:
         raise UserError("--output DIR is required: the folder of the model.")
     values = train_settings.keep_settings(values)
-    kind = train_settings.data_kind(values)
+    kind = commands.data_kind(values)
     if values["start_from"]:
         find_config(values["start_from"])
     if not arguments.coordinator:
         if arguments.processes or arguments.process_id is not None:
             raise UserError("--processes and --process-id go with --coordinator.")
-        _train(task, kind, values, say)
+        _train(commands, kind, values, say)
         return
     load_backend()
     from keras_transformer.training import joined_processes
@@ -98,13 +95,13 @@ def run(arguments: argparse.Namespace) -> None:
     with joined_processes(*options) as group:
         if not group.is_first:  # Process 0 speaks for all of them.
             logging.getLogger("keras_transformer").setLevel(logging.ERROR)
-        _train(task, kind, values, say if group.is_first else lambda line: None)
+        _train(commands, kind, values, say if group.is_first else lambda line: None)
 
 
-def _train(task, kind, values, say):
+def _train(commands, kind, values, say):
     # Errors in files are found before TensorFlow is loaded.
     vocabulary = load_vocabulary(values["vocabulary"])
-    corpora = task.open_corpora(kind, values)
+    corpora = commands.open_corpora(kind, values)
     values = train_settings.choose_settings(values, corpora.train, say)
     say("Loading Keras and its backend.")
     # XLA fuses small operations itself, so the default is one stream.
@@ -124,23 +121,25 @@ def _train(task, kind, values, say):
     done = f"{result.steps:,} steps, {result.epochs:.1f} epochs, {result.minutes:.1f} minutes"
     say(f"wrote {output}: {done}")
     if result.score is not None and result.score < _POOR_SCORE:
-        say(f"{task.score_label} {result.score:.2f} is poor: see docs/troubleshooting.md.")
+        label = commands.task.score_label
+        say(f"{label} {result.score:.2f} is poor: see docs/troubleshooting.md.")
     say("Next:")
-    for words in _next_commands(task, output, corpora.valid, values):
+    for words in _next_commands(commands, output, corpora.valid, values):
         say(f"  {program()} {shlex.join(words)}")
 
 
-def _next_commands(task, output, valid_corpus, values):
+def _next_commands(commands, output, valid_corpus, values):
     """Yields the words of the commands that use and score the model."""
     from keras_transformer.data.held_out import HeldOutPairs
     from keras_transformer.export.formats import WILDCARDS
 
+    task = commands.task
     yield task.command, "--model", output, next(iter(valid_corpus or [("TEXT",)]))[0]
-    files = [values[name] for name in task.valid_files.values()]
+    files = [values[name] for name in commands.valid_files.values()]
     if isinstance(valid_corpus, HeldOutPairs):
         files = [os.path.join(output, name) for name in VALID_FILES]
     if files and all(files):
-        of_files = itertools.chain(*zip(task.valid_files, files, strict=True))
+        of_files = itertools.chain(*zip(commands.valid_files, files, strict=True))
         of_task = () if task.name == "translation" else ("--task", task.name)
         yield "evaluate", *of_task, "--model", output, *of_files
     name = "".join("_" if letter in WILDCARDS else letter for letter in pathlib.Path(output).name)
@@ -168,13 +167,14 @@ def training_progress(output: str, max_minutes: float | None) -> Progress:
 
 
 def _print_config(values: Mapping[str, Any]) -> None:
-    corpus = get_task(values["task"]).open_known_corpus(values)
+    corpus = commands_of(get_task(values["task"])).open_known_corpus(values)
     if corpus is not None:
         values = train_settings.choose_settings(values, corpus, say)
     # For settings that are still None.
     examples = train_settings.choose_settings(values, None, lambda line: None)
     preset = get_preset(examples["preset"] or "base")
-    model = {name: option.default for name, option in declarations(TransformerConfig).items()}
+    fields = settings_fields(TransformerConfig).items()
+    model = {name: field.default for name, field in fields if not field.is_required()}
     model |= {**preset.config, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}
     chosen = {name: value for name, value in examples.items() if value is not None}
     sys.stdout.write(train_settings.render_config(values, model | chosen))
@@ -195,13 +195,14 @@ def _plan(
         is_shared = prepared.target_tokenizer is None
         size = prepared.source_tokenizer.vocab_size
         values = {**values, "vocab_size": size, "shared_vocabulary": is_shared}
-    settings = train_settings.training_settings(values)
+    task = get_task(values["task"])
+    commands = commands_of(task)
+    settings = task.check_settings(train_settings.training_settings(values))
     recipe = make_recipe(settings)
     size = settings.vocab_size if vocabulary is None else vocabulary.vocab_size
     if size is None:
         raise UserError("--plan needs --vocab-size N, because it does not read the text.")
-    task = get_task(settings.task)
-    target_size, sides = task.plan_vocabulary(settings, size, vocabulary)
+    target_size, sides = commands.plan_vocabulary(settings, size, vocabulary)
     if settings.start_from and not (vocabulary or values["prepared"]):
         start = read_config(settings.start_from)["model"]
         size, target_size = start.vocab_size, start.target_vocab_size
@@ -213,7 +214,7 @@ def _plan(
     steps = settings.max_steps or recipe.max_steps
     if experiment:
         yield "experiment", f"{experiment}: {train_settings.describe_experiment(experiment)}"
-    yield "data", task.describe_data(values) or "not given yet"
+    yield "data", commands.describe_data(values) or "not given yet"
     yield "vocabulary", f"{config.vocab_size:,} {settings.tokenizer} pieces {sides}"
     yield from _run_rows(settings, recipe, config, steps)
     yield from _memory_rows(settings, recipe, config, share, device_memory)

@@ -1,23 +1,25 @@
 """Beam search with a length penalty, n-best lists and an early stop."""
 
-import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import keras
+from annotated_types import Ge, Le
 from keras import ops
 
 from keras_transformer.checks import check_argument, check_choice, checked_number
-from keras_transformer.decoding.constraints import CONSTRAINTS
+from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.search import Search, SearchResult, extend_until_done, keep_shapes
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.tensors import Tensor
-from keras_transformer.settings.setting import BEAMS, choice, number, setting
+from keras_transformer.settings.base import settings_dataclass
 
 _MINUS_INFINITY = float("-inf")
 _NORMALIZATIONS = ("gnmt", "length")
 # With a larger alpha the penalty of a long hypothesis is infinite in float32.
 _LARGEST_ALPHA = 10
+# Tensors grow with the number of beams.
+_Beams = Annotated[int, Ge(1), Le(2**12)]
 
 
 def length_penalty(lengths: Tensor, alpha: float, normalization: str = "gnmt") -> Tensor:
@@ -89,7 +91,7 @@ class Candidates(NamedTuple):
     is_finished: Any  # bool [batch, candidates]: the last token is EOS
 
 
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class BeamSearch(Search, name="beam"):
     """Beam search as the paper's code does it (Vaswani et al., 2017, section 6.1; tensor2tensor).
 
@@ -124,15 +126,14 @@ class BeamSearch(Search, name="beam"):
     [[[3, 0, 0], [4, 3, 0]]]
     """
 
-    beam_size: int = setting(4, BEAMS)
-    length_penalty: float = setting(0.6, number(0, _LARGEST_ALPHA))
-    n_best: int = setting(1, BEAMS)
-    length_normalization: str = setting("gnmt", choice("KIND", *_NORMALIZATIONS))
-    constraints: tuple = setting((), CONSTRAINTS)
-    patience: float | None = setting(None, number(0, 1e6))
+    beam_size: _Beams = 4
+    length_penalty: Annotated[float, Ge(0), Le(_LARGEST_ALPHA)] = 0.6
+    n_best: _Beams = 1
+    length_normalization: Literal["gnmt", "length"] = "gnmt"
+    constraints: Constraints = ()
+    patience: Annotated[float, Ge(0), Le(1e6)] | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         size, patience = self.beam_size, self.patience
         rule = f"at most `beam_size`, which is {size}"
         check_argument(self.n_best <= size, "n_best", rule, self.n_best)

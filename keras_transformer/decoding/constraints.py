@@ -1,14 +1,21 @@
 """Constraints, which are rules for the next token that every search can follow."""
 
-import dataclasses
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
+from annotated_types import Ge, Le, Len, Predicate
 from keras import ops
 
 from keras_transformer.layers.caches import hypotheses_of, take_entries
 from keras_transformer.layers.tensors import Tensor, check_shape
-from keras_transformer.settings.setting import COUNT_OR_ZERO, SIZE, Rule, Settings, number, setting
+from keras_transformer.settings.base import (
+    Allowed,
+    CountOrZero,
+    Items,
+    Settings,
+    Size,
+    settings_dataclass,
+)
 
 
 class Generated(NamedTuple):
@@ -87,14 +94,13 @@ def is_constraint(value: Any) -> bool:
     return callable(value) and hasattr(value, "start") and not isinstance(value, type)
 
 
-CONSTRAINTS = Rule(
-    tuple, "a sequence of `Constraint` objects", lambda values: all(map(is_constraint, values))
-)
+CONSTRAINTS = Allowed("a sequence of `Constraint` objects")
+Constraints = Annotated[Items[Annotated[Any, Predicate(is_constraint)]], CONSTRAINTS]
 # Each token before the last of an n-gram adds operations to the graph.
-_NGRAM = Rule(int, "a whole number from 1 to 100", lambda value: 1 <= value <= 100)
-_IDS = Rule(
-    tuple, "ids of at least 0, one or more", lambda ids: ids and all(map(COUNT_OR_ZERO.allows, ids))
-)
+_NgramSize = Annotated[int, Ge(1), Le(100)]
+_Ids = Annotated[Items[CountOrZero], Len(1), Allowed("ids of at least 0, one or more")]
+# Within these limits, sums of penalized log-probabilities stay finite in float32.
+_Penalty = Annotated[float, Ge(1e-20), Le(1e20)]
 
 
 def check_static_vocabulary(logits):
@@ -213,7 +219,7 @@ class SavedConstraint(Settings, family="constraint"):
         return state, ops.where(is_out, float("-inf"), log_probabilities)
 
 
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class MinimumLength(SavedConstraint, name="minimum_length"):
     """Rules out EOS until it would be the `length`-th token.
 
@@ -228,7 +234,7 @@ class MinimumLength(SavedConstraint, name="minimum_length"):
     >>> search = BeamSearch(constraints=[MinimumLength(3)])
     """
 
-    length: int = setting(dataclasses.MISSING, SIZE)
+    length: Size
 
     def _ruled_out(self, generated, vocabulary):
         fewest = ops.minimum(generated.max_lengths, self.length)  # [hypotheses]
@@ -237,7 +243,7 @@ class MinimumLength(SavedConstraint, name="minimum_length"):
         return ops.logical_and(is_early, is_eos)  # [hypotheses, vocabulary]
 
 
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
     """Rules out each token that would complete an n-gram that the hypothesis already contains.
 
@@ -253,7 +259,7 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
     Reference: Paulus et al. (2018), section 2.5, https://arxiv.org/abs/1705.04304.
     """
 
-    size: int = setting(dataclasses.MISSING, _NGRAM)
+    size: _NgramSize
 
     def _ruled_out(self, generated, vocabulary):
         tokens, length = generated.tokens, generated.length
@@ -272,7 +278,7 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
         return _token_sets(tokens, is_repeated, vocabulary)
 
 
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     """Multiplies the log-probability of each token that the hypothesis already contains.
 
@@ -292,8 +298,7 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     Reference: Keskar et al. (2019), section 4.1, https://arxiv.org/abs/1909.05858.
     """
 
-    # Within these limits, sums of penalized log-probabilities stay finite in float32.
-    penalty: float = setting(dataclasses.MISSING, number(1e-20, 1e20))
+    penalty: _Penalty
 
     def __call__(
         self, state: tuple, log_probabilities: Tensor, generated: Generated
@@ -305,7 +310,7 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
         return state, ops.where(occurs, log_probabilities * self.penalty, log_probabilities)
 
 
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class SuppressTokens(SavedConstraint, name="suppress_tokens"):
     """Rules out tokens.
 
@@ -318,7 +323,7 @@ class SuppressTokens(SavedConstraint, name="suppress_tokens"):
     >>> search = BeamSearch(constraints=[SuppressTokens([1])])
     """
 
-    ids: tuple[int, ...] = setting(dataclasses.MISSING, _IDS)
+    ids: _Ids
 
     def _ruled_out(self, generated, vocabulary):
         if max(self.ids) >= vocabulary:

@@ -1,13 +1,13 @@
 """Greedy search and sampling, whose hypotheses do not depend on each other, and their loop."""
 
 import copy
-import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import keras
+from annotated_types import Ge, Le
 from keras import ops
 
-from keras_transformer.decoding.constraints import CONSTRAINTS, check_static_vocabulary
+from keras_transformer.decoding.constraints import Constraints, check_static_vocabulary
 from keras_transformer.decoding.search import (
     Search,
     SearchResult,
@@ -17,14 +17,14 @@ from keras_transformer.decoding.search import (
 )
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.tensors import Tensor
-from keras_transformer.settings.setting import SIZE, Rule, number, setting
+from keras_transformer.settings.base import Allowed, Size, settings_dataclass
 
 # In float32 a smaller number may count as 0, and logits divided by it as infinite.
 _SMALLEST, _LARGEST = 1e-20, 1e20
-_SEED = Rule(int, "an integer in [0, 2**31)", lambda value: 0 <= value < 2**31)
+_Seed = Annotated[int, Ge(0), Le(2**31 - 1), Allowed("an integer in [0, 2**31)")]
 
 
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class GreedySearch(Search, name="greedy"):
     """Takes the most probable token at each step, until EOS or the sentence's maximum length.
 
@@ -43,7 +43,7 @@ class GreedySearch(Search, name="greedy"):
     [[[4, 3, 0, 0]]]
     """
 
-    constraints: tuple = setting((), CONSTRAINTS)
+    constraints: Constraints = ()
 
     def _search(self, inputs):
         def choose(logits, _):
@@ -53,7 +53,7 @@ class GreedySearch(Search, name="greedy"):
         return _extend_independently(inputs, choose, self.width)
 
 
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class Sampling(Search, name="sampling"):
     """Draws each token at random, `num_samples` independent times for each sentence.
 
@@ -82,12 +82,12 @@ class Sampling(Search, name="sampling"):
     [[1, 1]]
     """
 
-    temperature: float = setting(1.0, number(_SMALLEST, _LARGEST))
-    top_k: int | None = setting(None, SIZE)
-    top_p: float | None = setting(None, number(_SMALLEST, 1))
-    num_samples: int = setting(1, SIZE)
-    seed: int = setting(0, _SEED)
-    constraints: tuple = setting((), CONSTRAINTS)
+    temperature: Annotated[float, Ge(_SMALLEST), Le(_LARGEST)] = 1.0
+    top_k: Size | None = None
+    top_p: Annotated[float, Ge(_SMALLEST), Le(1)] | None = None
+    num_samples: Size = 1
+    seed: _Seed = 0
+    constraints: Constraints = ()
     is_random: ClassVar[bool] = True
 
     @property

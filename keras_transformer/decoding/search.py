@@ -16,7 +16,7 @@ from keras_transformer.decoding.constraints import (
 )
 from keras_transformer.layers.caches import take_entries
 from keras_transformer.layers.tensors import Tensor, check_shape
-from keras_transformer.settings.setting import Settings, check_member
+from keras_transformer.settings.base import Settings, check_member
 
 # Maximum number of steps between two calls of `keep_sentences`, which merges growing caches.
 _STEPS_IN_A_ROUND = 32

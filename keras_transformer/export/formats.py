@@ -11,19 +11,68 @@ import logging
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_folder
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layouts import EXPORTS, Layout
-from keras_transformer.settings.setting import Setting, choice, declare_options
+from keras_transformer.settings.base import Count, Settings, settings_dataclass
 
 if TYPE_CHECKING:
     from keras_transformer.inference.pipeline import Pipeline
 
 _LOGGER = logging.getLogger(__name__)
 WILDCARDS = "*?[\\"
+_WEIGHTS = (
+    "Type of the weights: int8, except with onnx also float16, and with ctranslate2 also "
+    "int8_float16 and others; None for float32."
+)
+_Ctranslate2Type = Literal[
+    "int8",
+    "int8_float32",
+    "int8_float16",
+    "int8_bfloat16",
+    "int16",
+    "float16",
+    "bfloat16",
+    "float32",
+]
+
+
+@settings_dataclass
+class SavedModelOptions(Settings):
+    """The options of `export_saved_model`."""
+
+    dtype: Literal["float32", "bfloat16", "auto"] | None = None
+    """Type of the weights and of the computation; bfloat16 halves the size and changes some
+    answers; auto is the one that this machine multiplies faster; None for float32."""
+    num_streams: Count | None = None
+    """Number of parts of a request that are searched at the same time, each by one thread; for CPUs
+    that are served with one thread per operation; None for 1."""
+
+
+@settings_dataclass
+class Ctranslate2Options(Settings):
+    """The options of `export_ctranslate2`."""
+
+    quantization: _Ctranslate2Type | None = Field(None, description=_WEIGHTS)
+
+
+@settings_dataclass
+class OnnxOptions(Settings):
+    """The options of `export_onnx`."""
+
+    quantization: Literal["int8"] | None = Field(None, description=_WEIGHTS)
+
+
+@settings_dataclass
+class LitertOptions(Settings):
+    """The options of `export_litert`."""
+
+    quantization: Literal["int8", "float16"] | None = Field(None, description=_WEIGHTS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +85,7 @@ class ExportFormat:
     # Whether the export itself tokenizes and searches. If not, the program that runs it must do
     # both; the tokenizers are files beside the model.
     includes_search: bool = False
-    # Command-line options, by the argument of `export_<name>` that they set.
-    options: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
+    options: type[Settings] = Settings  # optional arguments of `export_<name>`
     # Modules that only an export with an option needs, by the option's name in `options`.
     option_packages: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -48,15 +96,13 @@ class ExportFormat:
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises a `UserError` if an option has a wrong value or its package is missing."""
-        for name, value in options.items():
-            rule = self.options[name].rule
-            if value is None:
-                continue
-            if not rule.allows(value):
-                received = f"{name}={value!r}, format={self.name!r}"
-                raise UserError(f"`{name}` must be {rule.words}. Received: {received}")
-            if package := self.option_packages.get(name):
-                self._check_package(package, f" with {name}={value!r}")
+        try:
+            self.options(**options)
+        except ValueError as error:
+            raise UserError(f"{error}, format={self.name!r}") from None
+        for name, package in self.option_packages.items():
+            if options.get(name) is not None:
+                self._check_package(package, f" with {name}={options[name]!r}")
 
     def check_packages(self) -> None:
         """Raises a `UserError` if a package is missing that every export needs."""
@@ -78,43 +124,25 @@ class ExportFormat:
             )
 
 
-_OPTIONS = {
-    "precision TYPE": "type of the weights and of the computation; bfloat16 halves the size and "
-    "changes some answers; auto is the one that this machine multiplies faster; None for float32",
-    "streams N": "number of parts of a request that are searched at the same time, each by one "
-    "thread; for CPUs that are served with one thread per operation; None for 1",
-    "quantization TYPE": "type of the weights: int8, except with onnx also float16, and with "
-    "ctranslate2 also int8_float16 and others; None for float32",
-}
-_PRECISION, _STREAMS, _QUANTIZATION = declare_options("export", _OPTIONS)
-_PRECISION = dataclasses.replace(_PRECISION, rule=choice("TYPE", "float32", "bfloat16", "auto"))
-_CTRANSLATE2_TYPES = "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16"
-_CTRANSLATE2_TYPES += "bfloat16", "float32"
-
-
-def _quantization(*types):
-    return {"quantization": dataclasses.replace(_QUANTIZATION, rule=choice("TYPE", *types))}
-
-
 _ALL = (
     ExportFormat(
         "saved_model",
         includes_search=True,
-        options={"dtype": _PRECISION, "num_streams": _STREAMS},
+        options=SavedModelOptions,
     ),
     ExportFormat(
         "ctranslate2",
         packages=("ctranslate2",),
         needs_tensorflow=False,
-        options=_quantization(*_CTRANSLATE2_TYPES),
+        options=Ctranslate2Options,
     ),
     ExportFormat(
         "onnx",
         packages=("onnx", "tf2onnx"),
-        options=_quantization("int8"),
+        options=OnnxOptions,
         option_packages={"quantization": "onnxruntime"},
     ),
-    ExportFormat("litert", options=_quantization("int8", "float16")),
+    ExportFormat("litert", options=LitertOptions),
 )
 FORMATS = {export_format.name: export_format for export_format in _ALL}
 

@@ -68,7 +68,6 @@ def export_saved_model(
 
         dtype = choose_precision(dtype, translator.model.config)
         task = get_task(translator.task)
-        task.check_served(translator)
         model, search = translator.model, search or translator.search
         functions = task.served_functions(translator, search, dtype, num_streams)
         signatures = {name: getattr(functions.module, name) for name in functions.inputs}

@@ -5,19 +5,25 @@ so the time grows linearly with its length.
 """
 
 import collections
-import dataclasses
 import itertools
 import math
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from annotated_types import Len
 
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.settings.setting import COUNT_OR_ZERO, SWITCH, Rule, Settings, setting
+from keras_transformer.settings.base import (
+    Allowed,
+    CountOrZero,
+    Items,
+    Settings,
+    settings_dataclass,
+)
 
 # Sentence ends in many scripts: before white space, and (full-width) in any place.
 _ENDS = ".!?…‽؟۔։।॥።．"
@@ -48,10 +54,10 @@ _MAX_TEXTS, _USUAL, _SINGLE = 50_000, 0.99, 0.95
 _MIN_COUNT, _LONGEST_ABBREVIATION = 2, 6
 # `<2de>`, `>>de<<` or `__de__`, and not `-`, `7` or `C++`.
 _LIKE_A_TAG = re.compile(r"[\W_][\W\d_]*+[^\W\d_].*(?<=[\W_])")
-_WORDS = Rule(tuple, "a list of words", lambda words: all(w and isinstance(w, str) for w in words))
+_Words = Annotated[Items[Annotated[str, Len(1)]], Allowed("a list of words")]
 
 
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class SentenceProfile(Settings):
     """Lengths and sentence ends of the sources that a model was trained on.
 
@@ -77,11 +83,11 @@ class SentenceProfile(Settings):
     SentenceProfile(usual_length=2, longest=2, single_sentences=True, abbreviations=(), tags=())
     """
 
-    usual_length: int = setting(dataclasses.MISSING, COUNT_OR_ZERO)
-    longest: int = setting(dataclasses.MISSING, COUNT_OR_ZERO)
-    single_sentences: bool = setting(dataclasses.MISSING, SWITCH)
-    abbreviations: tuple[str, ...] = setting((), _WORDS)
-    tags: tuple[str, ...] | None = setting(None, _WORDS)
+    usual_length: CountOrZero
+    longest: CountOrZero
+    single_sentences: bool
+    abbreviations: _Words = ()
+    tags: _Words | None = None
 
     @classmethod
     def from_corpus(cls, corpus: EncodedCorpus, tokenizer: Tokenizer) -> "SentenceProfile":

@@ -1,16 +1,15 @@
-"""`Task`: all that belongs to a task of training; and the registry of tasks."""
+"""`Task`: what a model is trained for; and the registry of tasks."""
 
 import abc
-import argparse
+import dataclasses
 import functools
 import logging
-import pathlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-from keras_transformer.errors import UserError
-from keras_transformer.settings.setting import Setting
+from keras_transformer.settings.base import Settings, settings_dataclass
+from keras_transformer.settings.training_settings import TrainingSettings
 
 _LOGGER = logging.getLogger(__name__)
 # Entry points of installed distributions: `name = "package.module:Class"`.
@@ -27,37 +26,28 @@ class Corpora(NamedTuple):
     also_valid: Any = None  # further validation sets, by name
 
 
-class Task(abc.ABC):
-    """A task that models are trained for: its pipeline, tokenizers, score, exports and commands.
+@settings_dataclass
+class NoSettings(Settings):
+    """The settings of a task that has none of its own."""
 
-    Its module must not import Keras at its top, because the command line imports it. A task without
-    the attributes and methods of the command line is trained in Python only.
+
+class Task(abc.ABC):
+    """A task that models are trained for: its settings, pipeline, tokenizers and score.
+
+    Its module must not import Keras at its top, because the command line imports it.
     """
 
     name: ClassVar[str]  # name in settings and files
     command: ClassVar[str]  # the subcommand that uses such a model
+    # Name of the class of its `TaskCommands`, such as "package.module:Class"; without them, models
+    # of the task are trained in Python only.
+    commands: ClassVar[str] = "keras_transformer.cli.task_commands:TaskCommands"
+    settings: ClassVar[type[Settings]] = NoSettings  # of `TrainingSettings.task_settings`
     score_name: ClassVar[str]  # key of the score on the validation set
     score_label: ClassVar[str]  # name of this score in messages and plots
-    settings: ClassVar[tuple[str, ...]] = ()  # fields of `TrainingSettings` that need this task
     shares_a_given_tokenizer: ClassVar[bool] = True  # whether it serves source and target
     # Whether the answers need the pipeline's own search, so that an export must include it.
     needs_own_search: ClassVar[bool] = False
-
-    # The command line.
-    learns_from: ClassVar[str] = ""  # the data of the task in a few words
-    commands: ClassVar[Mapping[str, str]] = {}  # modules of its commands, see `cli/application.py`
-    options: ClassVar[Sequence[Setting]] = ()  # options of `train` for its data
-    tables: ClassVar[Mapping[str, str]] = {}  # its own tables of settings, with headings
-    defaults: ClassVar[Mapping[str, Any]] = {}  # defaults of `train` that differ in this task
-    data_kinds: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # the options that each kind needs
-    # Further options of a kind, in groups that are given together or not at all.
-    more_data: ClassVar[Mapping[str, tuple[tuple[str, ...], ...]]] = {}
-    missing_data: ClassVar[str] = "Models of this task are trained in Python."  # without data
-    model_options: ClassVar[tuple[str, ...]] = ()  # options of `evaluate` that need `--model`
-    evaluate_inputs: ClassVar[tuple[str, ...]] = ()  # options of `evaluate` with files to read
-    # Options of `evaluate` that take a validation file, with the option of `train` that names it.
-    valid_files: ClassVar[Mapping[str, str]] = {}
-    evaluate_outputs: ClassVar[tuple[str, ...]] = ()  # options of `evaluate` with files to write
 
     @property
     @abc.abstractmethod
@@ -69,9 +59,10 @@ class Task(abc.ABC):
     def served_functions(self) -> type[Any]:
         """The `ServedFunctions` class of SavedModels."""
 
-    def check_settings(self, settings) -> dict[str, Any]:
-        """Checks the settings, and returns those that the task overrides."""
-        return {}
+    def check_settings(self, settings: TrainingSettings) -> TrainingSettings:
+        """Returns the settings with all of the task's own, or raises a `ValueError`."""
+        own = self.settings.from_dict(settings.task_settings)
+        return dataclasses.replace(settings, task_settings=own.to_dict())
 
     def check(self, corpus, settings) -> None:  # noqa: B027
         """Raises an error if the task cannot be learned from the corpus with these settings."""
@@ -91,49 +82,6 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
         """Returns the pipeline of a trained model."""
-
-    def check_served(self, pipeline) -> None:  # noqa: B027
-        """Raises a `UserError` if a pipeline cannot become a SavedModel."""
-
-    @property
-    def experiments(self) -> dict[str, pathlib.Path]:
-        """TOML files of published trainings by name, the values of `train --experiment`."""
-        return {}
-
-    def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
-        """Opens the data of `train`; writes the settings that the data decides into `values`.
-
-        `kind` is a key of `data_kinds`.
-        """
-        raise NotImplementedError
-
-    def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
-        """Returns the training corpus if it is in files that exist; otherwise None."""
-        return None
-
-    def describe_data(self, values: Mapping[str, Any]) -> str:
-        """Returns the data of a plan in a few words, `""` if none is given."""
-        return ""
-
-    def training_fields(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the fields of `TrainingSettings` that the task's own options decide."""
-        return {}
-
-    def plan_vocabulary(self, settings, size: int, vocabulary: Any) -> tuple[int | None, str]:
-        """Returns the estimated size of the target vocabulary, None if shared, and a description.
-
-        `size` is that of the source's vocabulary; `vocabulary` is a given tokenizer, or None.
-        """
-        if settings.shared_vocabulary or vocabulary is not None:
-            return None, "for both languages"
-        return size, "for each language"
-
-    def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:  # noqa: B027
-        """Adds the options of `evaluate` that only this task has."""
-
-    def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        """Evaluates a model or existing answers, prints the scores and returns a report."""
-        raise UserError(f"`evaluate` cannot score this task. Received: task={self.name!r}")
 
 
 # Tasks, or names of their classes, which are imported and called on first use.
@@ -192,8 +140,3 @@ def find_installed_tasks() -> None:
 
     for point in entry_points(group=ENTRY_POINTS):
         _TASKS.setdefault(point.name, point.value)
-
-
-def toml_files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the TOML files of a folder by name, without the ending."""
-    return dict(sorted((path.stem, path) for path in folder.glob("*.toml")))

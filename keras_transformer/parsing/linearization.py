@@ -1,9 +1,10 @@
 """`Linearization`: trees as sequences of symbols, which a Transformer reads and writes."""
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from annotated_types import Predicate
 
 from keras_transformer.parsing.trees import (
     PLACEHOLDER,
@@ -12,10 +13,10 @@ from keras_transformer.parsing.trees import (
     is_symbol,
     unescape_brackets,
 )
-from keras_transformer.settings.setting import COUNT, Rule, Settings, setting
+from keras_transformer.settings.base import Allowed, Count, Settings, settings_dataclass
 
 NUMBERS = tuple(map(str, range(100)))  # stand for the words in order; after 99 comes 0 again
-_LABEL = Rule(str, "a label without spaces and round brackets", is_symbol)
+_Label = Annotated[str, Predicate(is_symbol), Allowed("a label without spaces and round brackets")]
 
 
 class RebuiltTree(NamedTuple):
@@ -41,7 +42,7 @@ class RebuiltTree(NamedTuple):
         return self.num_repairs == 0
 
 
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class Linearization(Settings):
     """A form of trees as sequences of symbols.
 
@@ -73,15 +74,14 @@ class Linearization(Settings):
     Reference: Vinyals et al. (2015), "Grammar as a Foreign Language", section 2.2.
     """
 
-    words: bool = setting(False)
-    tags: bool = setting(False)
-    labelled_closing: bool = setting(True)
-    root_label: str = setting("S", _LABEL)
-    numbers: bool = setting(False)
-    max_unary: int = setting(8, COUNT)
+    words: bool = False
+    tags: bool = False
+    labelled_closing: bool = True
+    root_label: _Label = "S"
+    numbers: bool = False
+    max_unary: Count = 8
 
     def __post_init__(self):
-        super().__post_init__()
         if self.words and self.numbers:
             rule = "`words` and `numbers` must not both be True"
             raise ValueError(f"{rule}. Received: words=True, numbers=True")

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_transformer.errors import UserError
 from keras_transformer.export.served_module import ServedFunctions
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.parsing.treebank import NO_TREE
@@ -15,6 +16,13 @@ class ParserFunctions(ServedFunctions):
     outputs = ("tree", "trees")
 
     def __init__(self, pipeline, search, dtype=None, num_streams=1):
+        if not pipeline.constrained:
+            why = "constrained=False"
+            if pipeline.tree_symbols is None:
+                why = f"linearization={pipeline.linearization}, and a target vocabulary in which "
+                why += "not every symbol of a tree is one token"
+            rule = "A SavedModel does not repair trees, so its search must be constrained to "
+            raise UserError(f"{rule}well-formed ones. Received: a Parser with {why}")
         super().__init__(pipeline, search, dtype, num_streams)
         self._settings["linearization"] = pipeline.linearization.to_dict()
 

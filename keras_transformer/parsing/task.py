@@ -1,55 +1,25 @@
 """`ParsingTask`: sentences into trees, judged by F1, used by a `Parser`."""
 
-import argparse
 import collections
-import pathlib
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
 
 from keras_transformer import parsing
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import Corpora, Task, toml_files
-from keras_transformer.settings.setting import declare_options
-
-_OPTIONS = {
-    "trees FILE": "training trees in brackets, in the style of the Penn Treebank, .gz too",
-    "valid_trees FILE": "trees to choose and watch the model by; never the test set",
-    "limit_trees N": "train on N of the trees, drawn at random; a larger N includes the trees of a "
-    "smaller one; None for all",
-    "emit_words": "the model writes the words in trees",
-    "emit_tags": "the model writes the tags of words in trees",
-    "emit_numbers": "the model writes a number for each word in trees; without words, tags and "
-    "numbers it writes XX for each, as in the paper; None for true, unless it writes words or tags",
-    "max_unary N": "maximum number of constituents in a row that have a single part each; None for "
-    f"{parsing.Linearization.max_unary}",
-    "unlabelled_closing": "the model writes closing brackets without labels",
-}
-# Approximate number of opening and closing symbols, as in treebanks of English.
-_NUM_SYMBOLS = 64
+from keras_transformer.inference.tasks import Task
+from keras_transformer.parsing.settings import ParsingSettings
 
 
 class ParsingTask(Task):
     """Sentences into trees, as `Task` describes it."""
 
     name, command = "parsing", "parse"
+    commands = "keras_transformer.cli.parsing:ParsingCommands"
+    settings = ParsingSettings
     score_name, score_label = "f1", "F1"
-    settings = ("linearization", "f1_every", "f1_beam_size", "f1_trees")
     # A given tokenizer is for the words; the trees have a vocabulary of their own.
     shares_a_given_tokenizer = False
     # The search is constrained to well-formed trees.
     needs_own_search = True
-
-    learns_from = "trees"
-    missing_data = "--task parsing needs --trees FILE and --valid-trees FILE."
-    commands = {"parse": "keras_transformer.parsing.commands"}
-    options = declare_options("parsing", _OPTIONS)
-    tables = {"parsing": "trees, for --task parsing"}
-    defaults = {"preset": "parsing_small", "shared_vocabulary": False}
-    data_kinds = {"trees": ("trees", "valid_trees")}
-    model_options = ("--unconstrained",)
-    evaluate_inputs = ("parameters",)
-    valid_files = {"--reference": "valid_trees"}
-    evaluate_outputs = ("table",)
 
     @property
     def pipeline(self) -> type:
@@ -61,22 +31,17 @@ class ParsingTask(Task):
 
         return ParserFunctions
 
-    @property
-    def experiments(self) -> dict[str, pathlib.Path]:
-        return toml_files(pathlib.Path(__file__).with_name("experiments"))
-
-    def check_settings(self, settings) -> dict[str, Any]:
+    def check_settings(self, settings):
         if settings.bpe_dropout:
             received = f"bpe_dropout={settings.bpe_dropout!r} with task={settings.task!r}"
             raise ValueError(f"`bpe_dropout` is for translation. Received: {received}")
-        linearization = parsing.Linearization.from_dict(settings.linearization)
-        return {"linearization": linearization.to_dict(), "shared_vocabulary": False}
+        return dataclasses.replace(super().check_settings(settings), shared_vocabulary=False)
 
     def check(self, corpus, settings) -> None:
         if not isinstance(corpus, parsing.TreebankCorpus):
             rule = "The corpus of a parser must be a `TreebankCorpus`"
             raise UserError(f"{rule}. Received: a corpus of type {type(corpus).__name__}")
-        expected = parsing.Linearization.from_dict(settings.linearization)
+        expected = _linearization(settings)
         if corpus.linearization != expected:
             rule = "The corpus must have the linearization of the settings"
             raise UserError(f"{rule}. Received: {corpus.linearization} with settings of {expected}")
@@ -91,7 +56,7 @@ class ParsingTask(Task):
         from keras_transformer.data.vocabularies import learn_vocabulary
         from keras_transformer.parsing.linearization import NUMBERS
 
-        form = parsing.Linearization.from_dict(settings.linearization)
+        form = _linearization(settings)
         # All numbers, for sentences longer than those in training.
         symbols = collections.Counter(NUMBERS if form.numbers else ())
 
@@ -117,71 +82,26 @@ class ParsingTask(Task):
     def make_score(self, corpus, tokenizers, settings, recipe):
         from keras_transformer.training.scores_on_dev import fast_search
 
-        if not settings.f1_every:
+        own = ParsingSettings.from_dict(settings.task_settings)
+        if not own.f1_every:
             return None
         return parsing.F1OnDev(
             list(corpus.trees()),
             *tokenizers,
             corpus.linearization,
-            search=fast_search(recipe, settings.f1_beam_size),
-            every=settings.f1_every,
-            limit=settings.f1_trees,
+            search=fast_search(recipe, own.f1_beam_size),
+            every=own.f1_every,
+            limit=own.f1_trees,
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
         from keras_transformer.training.scores_on_dev import beam_search
 
         search = beam_search(recipe, recipe.beam_size)
-        linearization = parsing.Linearization.from_dict(settings.linearization)
+        linearization = _linearization(settings)
         return self.pipeline(model, *tokenizers, linearization, search=search, recipe=recipe)
 
-    def check_served(self, pipeline) -> None:
-        if not pipeline.constrained:
-            why = "constrained=False"
-            if pipeline.tree_symbols is None:
-                why = f"linearization={pipeline.linearization}, and a target vocabulary in which "
-                why += "not every symbol of a tree is one token"
-            rule = "A SavedModel does not repair trees, so its search must be constrained to "
-            raise UserError(f"{rule}well-formed ones. Received: a Parser with {why}")
 
-    def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
-        linearization = parsing.Linearization(**_linearization(values))
-        corpora = (
-            parsing.TreebankCorpus(values["trees"], linearization, limit=values["limit_trees"]),
-            parsing.TreebankCorpus(values["valid_trees"], linearization),
-        )
-        for corpus in corpora:
-            len(corpus)  # reads all trees, and raises if one is broken
-        return Corpora(*corpora)
-
-    def describe_data(self, values: Mapping[str, Any]) -> str:
-        return values["trees"] or ""
-
-    def training_fields(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {"linearization": _linearization(values)}
-
-    def plan_vocabulary(self, settings, size: int, vocabulary: Any) -> tuple[int | None, str]:
-        if settings.linearization["words"]:
-            return size, "for the words, as many for the trees"
-        from keras_transformer.parsing.linearization import NUMBERS
-
-        num_symbols = _NUM_SYMBOLS + len(NUMBERS) * settings.linearization["numbers"]
-        return num_symbols, f"for the words, about {num_symbols} symbols for the trees"
-
-    def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
-        from keras_transformer.parsing.commands import define_evaluate_options
-
-        define_evaluate_options(parser)
-
-    def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        from keras_transformer.parsing.commands import evaluate
-
-        return evaluate(arguments)
-
-
-def _linearization(values):
-    words, tags, numbers = (values[f"emit_{name}"] for name in ("words", "tags", "numbers"))
-    numbers = not (words or tags) if numbers is None else numbers
-    has_labels, limit = not values["unlabelled_closing"], values["max_unary"]
-    form = {"words": words, "tags": tags, "numbers": numbers, "labelled_closing": has_labels}
-    return form if limit is None else {**form, "max_unary": limit}
+def _linearization(settings):
+    own = ParsingSettings.from_dict(settings.task_settings)
+    return parsing.Linearization.from_dict(own.linearization)

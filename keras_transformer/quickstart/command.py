@@ -7,11 +7,8 @@ import subprocess
 import sys
 import time
 
-from keras_transformer.cli.arguments import (
-    TRAINING_STREAMS,
-    add_options,
-    load_backend_in_streams,
-)
+from keras_transformer.cli.arguments import add_options
+from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend_in_streams
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.train import program, training_progress
 from keras_transformer.errors import UserError

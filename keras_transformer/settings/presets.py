@@ -1,55 +1,27 @@
 """`TrainingRecipe`, and the presets in `presets.toml`: named models with their recipes."""
 
 import dataclasses
-import functools
+from typing import Annotated, Literal
+
+from annotated_types import Predicate
 
 from keras_transformer.files import read_toml
-from keras_transformer.settings.setting import (
-    COUNT,
-    NON_NEGATIVE,
-    POSITIVE,
-    RATE,
+from keras_transformer.settings.base import (
+    Allowed,
+    Count,
+    NonNegative,
+    Positive,
+    Rate,
     Settings,
-    choice,
-    setting,
+    settings_dataclass,
 )
 
-_training = functools.partial(setting, table="training")
-_search = functools.partial(setting, table="search")
 
-
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class TrainingRecipe(Settings):
     """The hyper-parameters of training and search that belong to a model.
 
     The defaults describe the base model of the paper.
-
-    Args:
-        label_smoothing: Probability spread over the other tokens, section 5.4.
-        r_drop: Weight (alpha) of R-Drop: each step computes its batch twice, with different
-            dropout, and brings the two distributions closer together; 5 in the translation
-            experiments of its authors.
-        peak_learning_rate: Learning rate at the end of the warm-up, from which it falls with the
-            square root of the step; None for the paper's, d_model^-0.5 * warmup_steps^-0.5.
-        warmup_steps: Number of steps of the linear warm-up, section 5.3.
-        beta_1: Decay of Adam's mean of gradients.
-        beta_2: Decay of Adam's mean of squared gradients.
-        epsilon: Epsilon of Adam.
-        clip_norm: Global norm that gradients are clipped to; None for no clipping, as in the paper.
-        ema_momentum: Momentum of an exponential moving average of the weights, such as 0.999; the
-            average is one more candidate for the finished model, see `select_best`; None for no
-            moving average.
-        tokens_per_batch: Number of tokens in a batch on each side, padding included, over all GPUs.
-        max_steps: Number of training steps.
-        max_length: Maximum length of a training sentence in tokens, its end included, on either
-            side; longer pairs are left out.
-        average_checkpoints: Number of last checkpoints that are averaged at the end, section 6.1;
-            see `select_best`.
-        beam_size: Number of beams of the search, section 6.1; 1 is greedy.
-        length_penalty: Exponent (alpha) of the length penalty, section 6.1; a larger one gives
-            longer answers, 0 switches it off.
-        length_normalization: Base of the length penalty: `gnmt` for the paper's (5 + length) / 6,
-            `length` for the length itself.
 
     Example:
 
@@ -60,22 +32,45 @@ class TrainingRecipe(Settings):
     Reference: Vaswani et al. (2017), sections 5 and 6.1.
     """
 
-    label_smoothing: float = _training(0.1, RATE, metavar="EPSILON")
-    r_drop: float = _training(0.0, NON_NEGATIVE, metavar="ALPHA")
-    peak_learning_rate: float | None = _training(None, POSITIVE, metavar="RATE")
-    warmup_steps: int = _training(4000, COUNT)
-    beta_1: float = _training(0.9, RATE)
-    beta_2: float = _training(0.98, RATE)
-    epsilon: float = _training(1e-9, POSITIVE, metavar="EPSILON")
-    clip_norm: float | None = _training(None, POSITIVE, metavar="NORM")
-    ema_momentum: float | None = _training(None, RATE)
-    tokens_per_batch: int = _training(25_000, COUNT)
-    max_steps: int = setting(100_000, COUNT)
-    max_length: int = setting(256, COUNT, table="data")
-    average_checkpoints: int = setting(5, COUNT, table="checkpoints")
-    beam_size: int = _search(4, COUNT)
-    length_penalty: float = _search(0.6, NON_NEGATIVE, metavar="ALPHA")
-    length_normalization: str = _search("gnmt", choice("KIND", "gnmt", "length"))
+    label_smoothing: Rate = 0.1
+    """Probability spread over the other tokens, section 5.4."""
+    r_drop: NonNegative = 0.0
+    """Weight (alpha) of R-Drop: each step computes its batch twice, with different dropout, and
+    brings the two distributions closer together; 5 in the translation experiments of its
+    authors."""
+    peak_learning_rate: Positive | None = None
+    """Learning rate at the end of the warm-up, from which it falls with the square root of the
+    step; None for the paper's, d_model^-0.5 * warmup_steps^-0.5."""
+    warmup_steps: Count = 4000
+    """Number of steps of the linear warm-up, section 5.3."""
+    beta_1: Rate = 0.9
+    """Decay of Adam's mean of gradients."""
+    beta_2: Rate = 0.98
+    """Decay of Adam's mean of squared gradients."""
+    epsilon: Positive = 1e-9
+    """Epsilon of Adam."""
+    clip_norm: Positive | None = None
+    """Global norm that gradients are clipped to; None for no clipping, as in the paper."""
+    ema_momentum: Rate | None = None
+    """Momentum of an exponential moving average of the weights, such as 0.999; the average is one
+    more candidate for the finished model, see `select_best`; None for no moving average."""
+    tokens_per_batch: Count = 25_000
+    """Number of tokens in a batch on each side, padding included, over all GPUs."""
+    max_steps: Count = 100_000
+    """Number of training steps."""
+    max_length: Count = 256
+    """Maximum length of a training sentence in tokens, its end included, on either side; longer
+    pairs are left out."""
+    average_checkpoints: Count = 5
+    """Number of last checkpoints that are averaged at the end, section 6.1; see `select_best`."""
+    beam_size: Count = 4
+    """Number of beams of the search, section 6.1; 1 is greedy."""
+    length_penalty: NonNegative = 0.6
+    """Exponent (alpha) of the length penalty, section 6.1; a larger one gives longer answers, 0
+    switches it off."""
+    length_normalization: Literal["gnmt", "length"] = "gnmt"
+    """Base of the length penalty: `gnmt` for the paper's (5 + length) / 6, `length` for the length
+    itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +108,12 @@ def _read_presets():
 
 
 _PRESETS = _read_presets()
+_MAIN_PRESETS = sorted(name for name in _PRESETS if not name.startswith("table3"))
+PresetName = Annotated[
+    str,
+    Predicate(_PRESETS.__contains__),
+    Allowed(f"one of {', '.join(_MAIN_PRESETS)} or table3_..."),
+]
 
 
 def list_presets() -> list[str]:

@@ -1,110 +1,52 @@
 """`TrainingSettings`: the settings of a training run, which are saved beside the model."""
 
-import dataclasses
-import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from annotated_types import Len
+from pydantic import Field
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, read_json
 from keras_transformer.layouts import SETTINGS_FILE
-from keras_transformer.settings.presets import TrainingRecipe
-from keras_transformer.settings.setting import (
-    COUNT,
-    COUNT_OR_ZERO,
-    COUNTS,
-    MAPPING,
-    PARTS,
-    POSITIVE,
-    RATE,
-    SEED,
+from keras_transformer.settings.base import (
+    MAY_CHANGE,
+    Allowed,
+    Changes,
+    Count,
+    CountOrZero,
+    Counts,
+    Folder,
+    Items,
+    Metavar,
+    Positive,
+    Rate,
+    Seed,
     Settings,
-    choice,
-    declarations,
-    setting,
+    settings_dataclass,
 )
+from keras_transformer.settings.presets import PresetName, TrainingRecipe
 from keras_transformer.settings.transformer_config import TransformerConfig
 
 _OF_TEXT = {"pairs", "target_tokens", "checksum", "line_ends"}  # entries of a fingerprint
-BLEU_TOKENIZERS = ("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none")
+# Settings of tasks that lay beside the others in files of version 1.
+_OF_TASKS = {
+    "translation": ("bleu_every", "bleu_beam_size", "bleu_lowercase", "bleu_tokenize"),
+    "parsing": ("linearization", "f1_every", "f1_beam_size", "f1_trees"),
+}
+Parts = Annotated[
+    Items[Literal["encoder", "decoder", "embedding"]],
+    Len(1, 2),
+    Allowed("one or two of encoder, decoder and embedding"),
+    Metavar("PART,PART"),
+]
 
-_vocabulary = functools.partial(setting, table="vocabulary")
-_limit = functools.partial(setting, table="training", may_change=True)
-_checkpoints = functools.partial(setting, table="checkpoints", may_change=True)
-_machine = functools.partial(setting, table="machine")
-_parsing = functools.partial(setting, table="parsing", may_change=True)
 
-
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class TrainingSettings(Settings):
     """The settings of `train`, except the corpora.
-
-    Args:
-        preset: Name of a model with its training hyper-parameters: tiny, tiny_deep, small,
-            small_deep, base, big, big_en_fr or table3_..., for parsing parsing_small, parsing or
-            parsing_semi_supervised; None for base, or with `start_from` for the hyper-parameters of
-            that model's own training, at a learning rate of 0.1 / d_model after 200 steps.
-        model: Changes to the preset's `TransformerConfig`, by field.
-        recipe: Changes to the preset's `TrainingRecipe`, by field.
-        tokenizer: Kind of vocabulary: `bpe` and `unigram` learn subwords from raw text; `subword`
-            takes text that is already split by spaces, with @@ where a word goes on, and in parsing
-            the words that occur at least twice.
-        vocab_size: Number of subwords, special ones and single bytes included; for `subword` the
-            maximum; None for all subwords, with `subword`.
-        shared_vocabulary: Whether both languages share one vocabulary and one embedding; words and
-            trees never do.
-        bpe_dropout: Share of bpe merges left out at random, differently in each epoch, which
-            regularizes; try 0.1 on small data.
-        max_steps: Maximum number of steps over all runs; None for the number of the preset.
-        max_minutes: Maximum minutes of all runs from their first steps on; None for no limit.
-        evaluate_every: Number of steps between validations; None for one epoch.
-        bleu_every: Translate the validation text at every Nth validation; 0 never does.
-        checkpoint_every: Number of steps between checkpoints; None for one epoch.
-        keep_checkpoints: Number of checkpoints to keep, if the final average does not need more;
-            None for the number that the average needs.
-        patience: Stop after N validations in a row without a better loss, BLEU or F1; None for
-            never.
-        average_windows: Several numbers of last checkpoints, such as 1,5,10: the best average on
-            the validation set, by BLEU or F1, becomes the finished model; None for
-            `average_checkpoints` alone.
-        select_best: Choose the finished model by BLEU or F1 on the validation set, among the
-            averages and the best single checkpoint; without it the first average is final, as in
-            section 6.1.
-        bleu_beam_size: Number of beams of these translations; 1 is greedy and fast.
-        bleu_lowercase: Ignore case in this BLEU.
-        bleu_tokenize: SacreBLEU's tokenizer; None for 13a, or none for `subword` text.
-        mixed_precision: Compute in bfloat16; weights stay in float32.
-        gpus: Number of GPUs of each process; it may change when a training is resumed, if the
-            batches stay the same, as with 1, 2, 4 and 8 in all; None for one, if there is one.
-        model_parallel: Cut each matrix over N of these GPUs, which must divide their number; for
-            models too large for one; JAX only.
-        micro_batches: Cut each batch into N parts and sum their gradients: less memory for the same
-            step.
-        streams: Compute N parts of each batch at the same time, each with an equal share of the
-            CPU's cores, which is faster with small models.
-        packed_width: Put several pairs into each row of N positions (fewer on the side with fewer
-            tokens): one batch shape, and less padding; 0 for one pair in each row; None for the
-            length of the longest sentence with JAX, which compiles each shape, and for 0 otherwise.
-        jit_compile: Compile the training step with XLA, which takes many seconds for each batch
-            shape and may be faster on GPUs afterwards.
-        deterministic: Compute the same bits every time on the same machine, also when resumed, in
-            the whole process; slower on GPUs; TensorFlow only.
-        tensorboard: Write figures, sample translations and attention maps for TensorBoard into the
-            folder tensorboard of the model directory.
-        seed: Seed of weights, order of the data and dropout.
-        task: Task of the model: `translation`, `parsing` or another registered one.
-        linearization: Changes to the default `Linearization`, by field; for parsing.
-        f1_every: Parse the validation trees at every Nth validation; 0 never does.
-        f1_beam_size: Number of beams of these parses; 1 is greedy and fast.
-        f1_trees: Parse N of the validation trees, drawn at random once; None for all of them.
-        start_from: Model directory with the config, weights and tokenizers to start from, such as
-            those of a model to adapt; a preset then gives only the training hyper-parameters; None
-            for new weights.
-        freeze: Parts of the model that are not trained, such as encoder,embedding; the embedding is
-            that of both languages; None for training all parts.
-        lora: Rank of LoRA: only factors of this rank beside the linear maps are trained, and merged
-            into the finished model; needs `start_from`; None for training all weights.
 
     Example:
 
@@ -112,50 +54,91 @@ class TrainingSettings(Settings):
     1
     """
 
-    preset: str | None = setting(None, metavar="NAME", table="model")
-    model: Mapping = setting(dict, MAPPING)
-    recipe: Mapping = setting(dict, MAPPING)
-    tokenizer: str = _vocabulary(
-        "bpe", choice("TYPE", "bpe", "unigram", "subword"), name="vocabulary_type"
-    )
-    vocab_size: int | None = _vocabulary(8000, COUNT)
-    shared_vocabulary: bool = _vocabulary(True)
-    bpe_dropout: float = _vocabulary(0.0, RATE)
-    max_steps: int | None = _limit(None, COUNT)
-    max_minutes: float | None = _limit(None, POSITIVE, metavar="M")
-    evaluate_every: int | None = _checkpoints(None, COUNT)
-    bleu_every: int = _checkpoints(1, COUNT_OR_ZERO)
-    checkpoint_every: int | None = _checkpoints(None, COUNT)
-    keep_checkpoints: int | None = _checkpoints(None, COUNT)
-    patience: int | None = _checkpoints(None, COUNT)
-    average_windows: tuple[int, ...] | None = _checkpoints(None, COUNTS)
-    select_best: bool = _checkpoints(True)
-    bleu_beam_size: int = _checkpoints(1, COUNT)
-    bleu_lowercase: bool = _checkpoints(False)
-    bleu_tokenize: str | None = _checkpoints(None, metavar="NAME")
-    mixed_precision: bool = _machine(False)
-    gpus: int | None = _machine(None, COUNT, may_change=True)
-    model_parallel: int = _machine(1, COUNT, may_change=True)
-    micro_batches: int = _machine(1, COUNT, may_change=True)
-    streams: int = _machine(1, COUNT, may_change=True)
-    packed_width: int | None = _machine(None, COUNT_OR_ZERO)
-    jit_compile: bool = _machine(False)
-    deterministic: bool = _machine(False)
-    tensorboard: bool = _machine(False, may_change=True)
-    seed: int = setting(1, SEED, table="training")
-    task: str = setting("translation", metavar="TASK", table="data")
-    linearization: Mapping = setting(dict, MAPPING)
-    f1_every: int = _parsing(1, COUNT_OR_ZERO)
-    f1_beam_size: int = _parsing(1, COUNT)
-    f1_trees: int | None = _parsing(None, COUNT)
-    start_from: str | None = setting(None, metavar="DIR", table="model")
-    freeze: tuple[str, ...] | None = setting(None, PARTS, table="model")
-    lora: int | None = setting(None, COUNT, table="model")
+    preset: PresetName | None = None
+    """Name of a model with its training hyper-parameters: tiny, tiny_deep, small, small_deep, base,
+    big, big_en_fr or table3_..., for parsing parsing_small, parsing or parsing_semi_supervised;
+    None for base, or with `start_from` for the hyper-parameters of that model's own training, at a
+    learning rate of 0.1 / d_model after 200 steps."""
+    model: Changes = Field(default_factory=dict)
+    """Changes to the preset's `TransformerConfig`, by field."""
+    recipe: Changes = Field(default_factory=dict)
+    """Changes to the preset's `TrainingRecipe`, by field."""
+    tokenizer: Literal["bpe", "unigram", "subword"] = "bpe"
+    """Kind of vocabulary: `bpe` and `unigram` learn subwords from raw text; `subword` takes text
+    that is already split by spaces, with @@ where a word goes on, and in parsing the words that
+    occur at least twice."""
+    vocab_size: Count | None = 8000
+    """Number of subwords, special ones and single bytes included; for `subword` the maximum; None
+    for all subwords, with `subword`."""
+    shared_vocabulary: bool = True
+    """Whether both languages share one vocabulary and one embedding; words and trees never do."""
+    bpe_dropout: Rate = 0.0
+    """Share of bpe merges left out at random, differently in each epoch, which regularizes; try 0.1
+    on small data."""
+    max_steps: Annotated[Count | None, MAY_CHANGE] = None
+    """Maximum number of steps over all runs; None for the number of the preset."""
+    max_minutes: Annotated[Positive | None, MAY_CHANGE] = None
+    """Maximum minutes of all runs from their first steps on; None for no limit."""
+    evaluate_every: Annotated[Count | None, MAY_CHANGE] = None
+    """Number of steps between validations; None for one epoch."""
+    checkpoint_every: Annotated[Count | None, MAY_CHANGE] = None
+    """Number of steps between checkpoints; None for one epoch."""
+    keep_checkpoints: Annotated[Count | None, MAY_CHANGE] = None
+    """Number of checkpoints to keep, if the final average does not need more; None for the number
+    that the average needs."""
+    patience: Annotated[Count | None, MAY_CHANGE] = None
+    """Stop after N validations in a row without a better loss, BLEU or F1; None for never."""
+    average_windows: Annotated[Counts | None, MAY_CHANGE] = None
+    """Several numbers of last checkpoints, such as 1,5,10: the best average on the validation set,
+    by BLEU or F1, becomes the finished model; None for `average_checkpoints` alone."""
+    select_best: Annotated[bool, MAY_CHANGE] = True
+    """Choose the finished model by BLEU or F1 on the validation set, among the averages and the
+    best single checkpoint; without it the first average is final, as in section 6.1."""
+    mixed_precision: bool = False
+    """Compute in bfloat16; weights stay in float32."""
+    gpus: Annotated[Count | None, MAY_CHANGE] = None
+    """Number of GPUs of each process; it may change when a training is resumed, if the batches stay
+    the same, as with 1, 2, 4 and 8 in all; None for one, if there is one."""
+    model_parallel: Annotated[Count, MAY_CHANGE] = 1
+    """Cut each matrix over N of these GPUs, which must divide their number; for models too large
+    for one; JAX only."""
+    micro_batches: Annotated[Count, MAY_CHANGE] = 1
+    """Cut each batch into N parts and sum their gradients: less memory for the same step."""
+    streams: Annotated[Count, MAY_CHANGE] = 1
+    """Compute N parts of each batch at the same time, each with an equal share of the CPU's cores,
+    which is faster with small models."""
+    packed_width: CountOrZero | None = None
+    """Put several pairs into each row of N positions (fewer on the side with fewer tokens): one
+    batch shape, and less padding; 0 for one pair in each row; None for the length of the longest
+    sentence with JAX, which compiles each shape, and for 0 otherwise."""
+    jit_compile: bool = False
+    """Compile the training step with XLA, which takes many seconds for each batch shape and may be
+    faster on GPUs afterwards."""
+    deterministic: bool = False
+    """Compute the same bits every time on the same machine, also when resumed, in the whole
+    process; slower on GPUs; TensorFlow only."""
+    tensorboard: Annotated[bool, MAY_CHANGE] = False
+    """Write figures, sample translations and attention maps for TensorBoard into the folder
+    tensorboard of the model directory."""
+    seed: Seed = 1
+    """Seed of weights, order of the data and dropout."""
+    task: str = "translation"
+    """Task of the model: `translation`, `parsing` or another registered one."""
+    task_settings: Annotated[Changes, MAY_CHANGE] = Field(default_factory=dict)
+    """Changes to the settings that only this task has, by field: `bleu_every`, `bleu_beam_size`,
+    `bleu_lowercase` and `bleu_tokenize` for translation; `linearization` (changes to the default
+    `Linearization`), `f1_every`, `f1_beam_size` and `f1_trees` for parsing."""
+    start_from: Folder | None = None
+    """Model directory with the config, weights and tokenizers to start from, such as those of a
+    model to adapt; a preset then gives only the training hyper-parameters; None for new weights."""
+    freeze: Parts | None = None
+    """Parts of the model that are not trained, such as encoder,embedding; the embedding is that of
+    both languages; None for training all parts."""
+    lora: Count | None = None
+    """Rank of LoRA: only factors of this rank beside the linear maps are trained, and merged into
+    the finished model; needs `start_from`; None for training all weights."""
 
     def __post_init__(self):
-        from keras_transformer.inference.tasks import get_task
-
-        super().__post_init__()
         if self.preset is None and self.start_from is None:
             object.__setattr__(self, "preset", "base")
         if self.bpe_dropout and self.tokenizer != "bpe":
@@ -169,14 +152,21 @@ class TrainingSettings(Settings):
                 f"Received: lora={self.lora!r}, start_from={self.start_from!r}, "
                 f"freeze={self.freeze!r}"
             )
-        task = get_task(self.task)
-        if self.linearization and "linearization" not in task.settings:
-            raise ValueError(
-                "`linearization` is a setting of another task. "
-                f"Received: linearization={self.linearization!r} with task={self.task!r}"
-            )
-        for name, value in task.check_settings(self).items():
-            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Returns the settings in a dict from `to_dict`, also of version 1, or raises a ValueError.
+
+        Args:
+            values: A dict of fields; those left out keep their defaults.
+        """
+        moved = set().union(*_OF_TASKS.values())
+        if isinstance(values, Mapping) and moved & values.keys():
+            own = _OF_TASKS.get(values.get("task", "translation"), ())
+            task_settings = {name: values[name] for name in own if name in values}
+            values = {name: value for name, value in values.items() if name not in moved}
+            values["task_settings"] = task_settings
+        return super().from_dict(values)
 
     def save(self, directory: str | Path, fingerprint: Mapping) -> None:
         """Writes the settings into a model directory.
@@ -202,17 +192,14 @@ class TrainingSettings(Settings):
             before = _filled({**defaults, **content["fingerprint"], **content["settings"]})
         except (ValueError, TypeError) as error:
             raise _damaged(directory) from error
-        now = _filled(json.loads(json.dumps({**self.to_dict(), **fingerprint})))
-        declared = declarations(TrainingSettings).items()
-        free = {name for name, option in declared if option.may_change}
+        now = _filled(json.loads(json.dumps({**self.fixed(), **fingerprint})))
         # `config` and `train_recipe` already contain these changes.
         for changes, whole in (("model", "config"), ("recipe", "train_recipe")):
             if whole in now and whole in before:
-                free.add(changes)
+                del now[changes]
         for values in (before, now):
             values["packed_width"] = values["packed_width"] or 0  # None in files of version 1.0
         before.setdefault("line_ends", now.get("line_ends"))  # Not in files of older versions.
-        now = {name: value for name, value in now.items() if name not in free}
         different = {name for name in now if before.get(name) != now[name]}
         if different & _OF_TEXT and different <= _OF_TEXT | {"batch_shapes", "mixture"}:
             raise UserError(

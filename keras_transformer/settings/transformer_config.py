@@ -1,54 +1,22 @@
 """`TransformerConfig`: the sizes and the architecture of a Transformer."""
 
-import dataclasses
-import functools
+from typing import Annotated, Literal
 
-from keras_transformer.settings import setting as rules
-from keras_transformer.settings.setting import RATE, SIZE, Settings, choice, setting
+from annotated_types import Ge, Le
 
-_model = functools.partial(setting, table="model")
+from keras_transformer.settings.base import Positive, Rate, Settings, Size, settings_dataclass
+
+# Each layer takes time to build, whatever its size.
+Layers = Annotated[int, Ge(1), Le(1000)]
+# A cache has room for the whole window, whatever the length.
+Window = Annotated[int, Ge(1), Le(2**16)]
 
 
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class TransformerConfig(Settings):
     """The sizes of a `Transformer` and the choices of its architecture.
 
     The defaults describe the base model of the paper.
-
-    Args:
-        vocab_size: Number of source tokens; of all tokens if `target_vocab_size` is None.
-        target_vocab_size: Number of target tokens, if the source has a vocabulary and an embedding
-            of its own; None for one vocabulary, and one matrix shared by source, target and
-            softmax.
-        num_encoder_layers: Number of encoder blocks.
-        num_decoder_layers: Number of decoder blocks.
-        d_model: Width of the model.
-        intermediate_dim: Width inside the feed-forward networks.
-        num_heads: Number of attention heads, a divisor of the width.
-        key_dim: Size of the queries and keys of a head; None for d_model / num_heads.
-        value_dim: Size of the values of a head; None for d_model / num_heads.
-        dropout: Dropout rate of sub-layer outputs and of the sum of embedding and position.
-        attention_dropout: Dropout rate of attention weights; 0 in the paper.
-        activation_dropout: Dropout rate inside the feed-forward networks; 0 in the paper.
-        activation: Name of the Keras activation of the feed-forward networks, such as relu or gelu.
-        norm: Place of layer normalization: `post`, after each sub-layer as in the paper, or `pre`,
-            before it, which trains more steadily.
-        position: Kind of positions: `sinusoidal` as in the paper, `learned` with a table of
-            `max_length` for each side, or inside self-attention `relative` (Shaw et al., 2018) or
-            `rotary` (Su et al., 2021).
-        max_length: Maximum length of a sequence, which learned positions need; None for no maximum.
-        use_bias: Whether the attention projections have biases; they have none in the paper.
-        norm_epsilon: Number added to the variance in layer normalization.
-        max_distance: Greatest distance with a vector of its own, for relative positions.
-        sliding_window: Number of positions to each side that self-attention sees, a position itself
-            included; None for all positions.
-        flash_attention: Whether attention computes its scores by blocks, in memory that grows
-            linearly with the length; None for a fused kernel where there is one, and blocks for
-            inputs of a known, great length.
-        remat: Whether to compute the blocks again in the gradient, which saves most of the memory
-            of training and costs a third of its time.
-        output_bias: Whether the logits have a bias, one number for each target token; they have
-            none in the paper.
 
     Example:
 
@@ -59,34 +27,63 @@ class TransformerConfig(Settings):
     Reference: Vaswani et al. (2017), section 3 and Table 3.
     """
 
-    vocab_size: int = setting(dataclasses.MISSING, SIZE)
-    target_vocab_size: int | None = setting(None, SIZE)
-    num_encoder_layers: int = _model(6, rules.LAYERS)
-    num_decoder_layers: int = _model(6, rules.LAYERS)
-    d_model: int = _model(512, SIZE)
-    intermediate_dim: int = _model(2048, SIZE)
-    num_heads: int = _model(8, SIZE)
-    key_dim: int | None = _model(None, SIZE)
-    value_dim: int | None = _model(None, SIZE)
-    dropout: float = _model(0.1, RATE)
-    attention_dropout: float = _model(0.0, RATE)
-    activation_dropout: float = _model(0.0, RATE)
-    activation: str = _model("relu", metavar="NAME")
-    norm: str = _model("post", choice("PLACE", "post", "pre"))
-    position: str = _model(
-        "sinusoidal", choice("KIND", "sinusoidal", "learned", "relative", "rotary")
-    )
-    max_length: int | None = setting(None, SIZE)
-    use_bias: bool = _model(False)
-    norm_epsilon: float = _model(1e-6, rules.POSITIVE, metavar="EPSILON")
-    max_distance: int = _model(16, SIZE)
-    sliding_window: int | None = _model(None, rules.WINDOW)
-    flash_attention: bool | None = _model(None, rules.SWITCH)
-    remat: bool = _model(False)
-    output_bias: bool = _model(False)
+    vocab_size: Size
+    """Number of source tokens; of all tokens if `target_vocab_size` is None."""
+    target_vocab_size: Size | None = None
+    """Number of target tokens, if the source has a vocabulary and an embedding of its own; None for
+    one vocabulary, and one matrix shared by source, target and softmax."""
+    num_encoder_layers: Layers = 6
+    """Number of encoder blocks."""
+    num_decoder_layers: Layers = 6
+    """Number of decoder blocks."""
+    d_model: Size = 512
+    """Width of the model."""
+    intermediate_dim: Size = 2048
+    """Width inside the feed-forward networks."""
+    num_heads: Size = 8
+    """Number of attention heads, a divisor of the width."""
+    key_dim: Size | None = None
+    """Size of the queries and keys of a head; None for d_model / num_heads."""
+    value_dim: Size | None = None
+    """Size of the values of a head; None for d_model / num_heads."""
+    dropout: Rate = 0.1
+    """Dropout rate of sub-layer outputs and of the sum of embedding and position."""
+    attention_dropout: Rate = 0.0
+    """Dropout rate of attention weights; 0 in the paper."""
+    activation_dropout: Rate = 0.0
+    """Dropout rate inside the feed-forward networks; 0 in the paper."""
+    activation: str = "relu"
+    """Name of the Keras activation of the feed-forward networks, such as relu or gelu."""
+    norm: Literal["post", "pre"] = "post"
+    """Place of layer normalization: `post`, after each sub-layer as in the paper, or `pre`, before
+    it, which trains more steadily."""
+    position: Literal["sinusoidal", "learned", "relative", "rotary"] = "sinusoidal"
+    """Kind of positions: `sinusoidal` as in the paper, `learned` with a table of `max_length` for
+    each side, or inside self-attention `relative` (Shaw et al., 2018) or `rotary` (Su et al.,
+    2021)."""
+    max_length: Size | None = None
+    """Maximum length of a sequence, which learned positions need; None for no maximum."""
+    use_bias: bool = False
+    """Whether the attention projections have biases; they have none in the paper."""
+    norm_epsilon: Positive = 1e-6
+    """Number added to the variance in layer normalization."""
+    max_distance: Size = 16
+    """Greatest distance with a vector of its own, for relative positions."""
+    sliding_window: Window | None = None
+    """Number of positions to each side that self-attention sees, a position itself included; None
+    for all positions."""
+    flash_attention: bool | None = None
+    """Whether attention computes its scores by blocks, in memory that grows linearly with the
+    length; None for a fused kernel where there is one, and blocks for inputs of a known, great
+    length."""
+    remat: bool = False
+    """Whether to compute the blocks again in the gradient, which saves most of the memory of
+    training and costs a third of its time."""
+    output_bias: bool = False
+    """Whether the logits have a bias, one number for each target token; they have none in the
+    paper."""
 
     def __post_init__(self):
-        super().__post_init__()
         _check_activation(self.activation)
         if self.position == "learned" and self.max_length is None:
             raise ValueError("position='learned' needs `max_length`. Received: max_length=None")

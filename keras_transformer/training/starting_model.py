@@ -41,9 +41,10 @@ class StartingModel:
         self._config = config = read_config(self._directory)
         check_sizes(self._directory, config)
         task = get_task(settings.task)
+        expected = {"task": settings.task, **settings.task_settings}
         for name in ("task", *task.pipeline.common_settings):
-            if config.get(name) != getattr(settings, name):
-                rule = f"The model to start from must have the {name} {getattr(settings, name)!r}"
+            if config.get(name) != expected[name]:
+                rule = f"The model to start from must have the {name} {expected[name]!r}"
                 raise UserError(f"{rule}. Received: {self._directory!r} with {config.get(name)!r}")
         self._known = self.tokenizers = read_tokenizers(self._directory, config)
         model = config["model"]

@@ -145,6 +145,7 @@ def train(
     1
     """
     settings, output = settings or TrainingSettings(), Path(output)
+    settings = get_task(settings.task).check_settings(settings)
     corpora, tokenizers = (train_corpus, valid_corpus), (source_tokenizer, target_tokenizer)
     also_valid = dict(also_valid or {})
     if also_valid.keys() & {"train", "valid"} or (also_valid and valid_corpus is None):

@@ -92,7 +92,7 @@ def test_what_is_missing_is_said_before_tensorflow_is_loaded(
     def load_backend():
         raise AssertionError("TensorFlow takes many seconds")
 
-    monkeypatch.setattr("keras_transformer.cli.arguments._hidden_standard_error", load_backend)
+    monkeypatch.setattr("keras_transformer.cli.backend._hidden_standard_error", load_backend)
     for package in ("onnx", "torch", "MeCab", "fugashi"):
         monkeypatch.setitem(sys.modules, package, None)
     folder = tmp_path / "marian"

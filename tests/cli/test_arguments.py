@@ -11,7 +11,8 @@ import keras
 import pytest
 
 from keras_transformer.cli import arguments
-from keras_transformer.cli.arguments import choose_search, load_backend_in_streams
+from keras_transformer.cli.arguments import choose_search
+from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.decoding import (
     BeamSearch,
     GreedySearch,

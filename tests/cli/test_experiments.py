@@ -47,7 +47,8 @@ def test_an_experiment_of_a_parser_is_the_papers(name):
     settings, config, recipe = settings_of(values)
     assert (settings.task, settings.preset) == ("parsing", expected)
     assert (settings.vocab_size, settings.tokenizer) == (pieces, "bpe")
-    assert not any(settings.linearization[part] for part in ("words", "tags", "numbers"))
+    linearization = settings.task_settings["linearization"]
+    assert not any(linearization[part] for part in ("words", "tags", "numbers"))
     assert (config["num_encoder_layers"], config["d_model"]) == (4, 1024)
     assert (config["dropout"], recipe.warmup_steps) == (dropout, warmup_steps)
     assert (recipe.beam_size, recipe.length_penalty, recipe.max_length) == (21, 0.3, 512)

@@ -10,7 +10,8 @@ from keras_transformer.decoding import BeamSearch, MinimumLength, NoRepeatNgrams
 from keras_transformer.export import formats, litert, saved_model
 from keras_transformer.export.formats import FORMATS, ExportFormat
 from keras_transformer.inference.translator import Translator
-from keras_transformer.settings.setting import COUNT, Setting
+from keras_transformer.layouts import EXPORTS, TOKENIZER_FILES, Layout
+from keras_transformer.settings.base import Count, Settings, settings_dataclass
 
 FILES = {
     "saved_model": {"saved_model.pb", "variables", "assets", "assets.extra", "fingerprint.pb"},
@@ -40,10 +41,14 @@ def test_a_new_format_is_one_entry_and_one_function(succeed, refuse, model, tmp_
             pieces = pipeline.target_tokenizer.pieces(range(limit))
             (aside / "pieces.txt").write_text(" ".join(pieces))
 
-    limit = Setting("limit", None, "number of pieces", COUNT)
-    files = ("list", "pieces.txt", formats.TOKENIZER_FILES)
-    entry = ExportFormat("pieces", *files, options={"limit": limit})
-    monkeypatch.setitem(FORMATS, "pieces", entry)
+    @settings_dataclass
+    class Options(Settings):
+        limit: Count | None = None
+        """Number of pieces."""
+
+    layout = Layout("list", "pieces.txt", TOKENIZER_FILES)
+    monkeypatch.setitem(EXPORTS, "pieces", layout)
+    monkeypatch.setitem(FORMATS, "pieces", ExportFormat("pieces", options=Options))
     module = types.SimpleNamespace(export_pieces=export_pieces)
     monkeypatch.setitem(sys.modules, "keras_transformer.export.pieces", module)
     output = tmp_path / "exported"

@@ -7,6 +7,7 @@ import pytest
 
 from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.settings import resolve
+from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models.weight_files import read_weights
 from tests.tiny_translator import sentence, tiny_tokenizer
@@ -117,5 +118,5 @@ def test_a_recipe_takes_the_vocabulary_of_the_corpus(succeed, prepared, unmeasur
     output = succeed(*arguments, "--plan").output
     assert f"vocabulary          {size} bpe pieces for both languages" in output
     values = resolve(build_parser("train").parse_args(arguments))
-    corpora = get_task("translation").open_corpora("prepared", values)
+    corpora = commands_of(get_task("translation")).open_corpora("prepared", values)
     assert corpora.source_tokenizer.vocab_size == size and len(corpora.train) == 100

@@ -1,6 +1,6 @@
 """Settings of `train`: a commented TOML file, read back strictly, and overruled by options."""
 
-import dataclasses
+import contextlib
 import itertools
 import re
 import tomllib
@@ -10,7 +10,6 @@ import pytest
 from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.settings import (
     check_task,
-    data_kind,
     read_config,
     render_config,
     resolve,
@@ -18,11 +17,13 @@ from keras_transformer.cli.settings import (
     train_tables,
     training_settings,
 )
+from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import all_tasks
+from keras_transformer.inference.tasks import all_tasks, get_task
 from keras_transformer.models import TrainingRecipe, TransformerConfig, get_preset, list_presets
-from keras_transformer.settings.setting import declarations
+from keras_transformer.settings.base import check_value, choices_of, settings_fields
 from keras_transformer.training import TrainingSettings
+from keras_transformer.translation.settings import TranslationSettings
 
 SETTINGS = train_options()
 PARSER = build_parser("train")
@@ -83,13 +84,6 @@ def test_a_switch_that_is_on_in_the_file_can_be_switched_off(settings_file):
     assert parse("--config", path, "--no-mixed-precision")["mixed_precision"] is False
 
 
-def test_an_option_that_may_be_repeated_is_a_list_in_the_file(settings_file):
-    values = ["a=b,c", "d=e,f"]
-    options = parse(*(f"--also-valid={value}" for value in values))["also_valid"]
-    content = f"[data]\nalso_valid = {values}\n"
-    assert list(options) == list(parse("--config", settings_file(content))["also_valid"]) == values
-
-
 @pytest.mark.parametrize(
     "content, message",
     [
@@ -122,13 +116,6 @@ def test_a_wrong_file_is_named_with_what_is_wrong(settings_file, content, messag
     assert str(path) in str(error.value)
 
 
-def test_every_field_of_model_and_recipe_has_a_setting():
-    """Only the vocabulary's sizes are not set by name: the text decides them."""
-    fields = [*dataclasses.fields(TransformerConfig), *dataclasses.fields(TrainingRecipe)]
-    names = {field.name for field in fields}
-    assert not names - SETTINGS.keys() - {"vocab_size", "target_vocab_size"}
-
-
 @pytest.mark.parametrize(
     "arguments, positions",
     [
@@ -146,38 +133,43 @@ def test_learned_positions_are_as_many_as_the_longest_sentence_needs(arguments, 
     TransformerConfig(vocab_size=300, **{**get_preset(settings.preset).config, **settings.model})
 
 
-def different_value(rule, default):
+def different_value(kind, default):
     """A value that is allowed and is not the default."""
-    values = rule.choices or ("gelu", 7, 0.25, (3, 4), rule.example, default is not True)
-    return next(value for value in values if rule.allows(value) and value != default)
+    for value in (*choices_of(kind), "gelu", 7, 0.25, (3, 4), ("encoder",), default is not True):
+        with contextlib.suppress(ValueError):
+            if check_value(kind, value) != default:
+                return value
+    raise AssertionError(kind)
 
 
-@pytest.mark.parametrize(
-    "kind, field",
-    [
-        (kind, field)
-        for kind in (TransformerConfig, TrainingRecipe, TrainingSettings)
-        for field, setting in declarations(kind).items()
-        if setting.table and field not in ("preset", "task")
-    ],
-)
+SKIPPED = {"preset", "task", "model", "recipe", "task_settings", "vocab_size", "target_vocab_size"}
+FIELDS = [(TrainingSettings, name) for name in settings_fields(TrainingSettings)]
+# Those that are not names of `TrainingSettings` too, or of the recipe.
+FIELDS += [(TrainingRecipe, n) for n in settings_fields(TrainingRecipe) if n != "max_steps"]
+FIELDS += [(TransformerConfig, n) for n in settings_fields(TransformerConfig) if n != "max_length"]
+FIELDS += [(TranslationSettings, name) for name in settings_fields(TranslationSettings)]
+
+
+@pytest.mark.parametrize("kind, field", [(k, name) for k, name in FIELDS if name not in SKIPPED])
 def test_every_option_reaches_its_field(kind, field):
-    setting = declarations(kind)[field]
-    value = different_value(SETTINGS[setting.name].rule, setting.default)
+    option = SETTINGS[{"tokenizer": "vocabulary_type"}.get(field, field)]
+    value = different_value(option.type, settings_fields(kind)[field].default)
     text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    words = ["--preset", "base", setting.flag, text]
+    words = ["--preset", "base", option.flag, text]
     if isinstance(value, bool):
-        words = [*words[:2], setting.flag if value else setting.flag.replace("--", "--no-")]
+        words = [*words[:2], option.flag if value else option.flag.replace("--", "--no-")]
     if field == "lora":  # It adapts a model.
         words += ["--start-from", "model"]
     settings = training_settings(parse(*words))
     found = {TransformerConfig: settings.model, TrainingRecipe: settings.recipe}
-    assert found.get(kind, settings.to_dict() | vars(settings))[field] == value
+    found[TranslationSettings] = settings.task_settings
+    assert found.get(kind, vars(settings))[field] == value
 
 
 def test_the_defaults_are_those_of_the_library():
     settings = training_settings(parse("--preset", "base"))
-    assert settings == TrainingSettings(preset="base")
+    settings = get_task("translation").check_settings(settings)
+    assert settings == get_task("translation").check_settings(TrainingSettings(preset="base"))
     assert TrainingRecipe.from_dict(settings.recipe) == TrainingRecipe()
 
 
@@ -197,8 +189,9 @@ def test_the_text_of_a_value_may_hold_quotes():
     assert parsed["machine"]["output"] == 'a "b"\\c'
 
 
-KINDS = [names for task in all_tasks() for names in task.data_kinds.values()]
-KINDS += [names for task in all_tasks() for n in task.more_data.values() for names in n]
+COMMANDS = [*map(commands_of, all_tasks())]
+KINDS = [names for task in COMMANDS for names in task.data_kinds.values()]
+KINDS += [names for task in COMMANDS for n in task.more_data.values() for names in n]
 DATA = dict.fromkeys(SETTINGS[name].flag for names in KINDS for name in names)
 
 
@@ -210,7 +203,7 @@ def test_an_error_about_data_says_that_it_received_what_was_given(task):
         values = parse(*task, *(word for flag in flags for word in (flag, "x=1:x,x")))
         try:
             check_task(values)
-            data_kind(values)
+            commands_of(get_task(values["task"])).data_kind(values)
         except UserError as error:
             num_errors += 1
             rule, _, received = str(error).partition(" Received: ")
@@ -224,7 +217,7 @@ def test_an_error_about_data_says_that_it_received_what_was_given(task):
 def test_a_language_does_not_make_a_dataset_of_text_files():
     files = [f"--{name}=x" for name in ("source", "target", "valid-source", "valid-target")]
     with pytest.raises(UserError) as error:
-        data_kind(parse(*files, "--source-language=es"))
+        commands_of(get_task("translation")).data_kind(parse(*files, "--source-language=es"))
     assert "--dataset with --source-language and --target-language" in str(error.value)
     received = "--source, --target, --valid-source, --valid-target, --source-language"
     assert str(error.value).endswith(f"Received: {received}")

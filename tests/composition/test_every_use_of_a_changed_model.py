@@ -125,17 +125,16 @@ def translator_align(translator, folder):
 
 def loss_model(translator, folder):
     source, target, labels = rows()
-    model = LossModel(translator.model, label_smoothing=0.0)
-    losses = model.token_losses(model({"source": source, "target": target}), labels)
+    inputs = {"source": source, "target": target, "labels": labels}
+    losses = LossModel(translator.model, label_smoothing=0.0)(inputs)
     return keras.ops.convert_to_numpy(losses), token_losses(model_logits(translator.model))
 
 
 def loss_model_made_before(translator, folder):
     """It was compiled before the model changed."""
     source, target, labels = rows()
-    model = translator.loss_model
-    states = model.predict({"source": source, "target": target}, verbose=0)
-    losses = keras.ops.convert_to_numpy(model.token_losses(states, labels))
+    inputs = {"source": source, "target": target, "labels": labels}
+    losses = translator.loss_model.predict(inputs, verbose=0)
     return losses, token_losses(model_logits(translator.model))
 
 

@@ -66,6 +66,8 @@ def train_on(model, batches, weighted=True):
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = ({"source": ids, "target": ids}, ids, tf.TensorSpec([None, None], tf.float32))
     dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    if isinstance(model, LossModel):
+        dataset = dataset.map(LossModel.arrange)
     if not weighted:
         dataset = dataset.map(lambda inputs, labels, weights: (inputs, labels))
     options = tf.data.Options()
@@ -220,8 +222,7 @@ def whole_training():
             max_steps=4,
             evaluate_every=2,
             checkpoint_every=2,
-            bleu_every=1,
-            bleu_beam_size=2,
+            task_settings={"bleu_every": 1, "bleu_beam_size": 2},
             gpus=gpus,
             micro_batches=gpus or 1,
         )

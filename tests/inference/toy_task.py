@@ -1,17 +1,15 @@
 """A third task, of another package: a model writes the words of a sentence in reversed order."""
 
+from keras_transformer.cli.translation import TranslationCommands
 from keras_transformer.translation.task import TranslationTask
 
 
 class ReversalTask(TranslationTask):
-    """Sentences into reversed sentences, judged by the share without a mistake.
-
-    The data and the evaluation of `evaluate` are those of translation.
-    """
+    """Sentences into reversed sentences, judged by the share without a mistake."""
 
     name = "reversal"
+    commands = "tests.inference.toy_task:ReversalCommands"
     score_name, score_label = "exact", "exact match"
-    learns_from = "sentences and their reversals"
 
     @property
     def pipeline(self):
@@ -34,3 +32,9 @@ class ReversalTask(TranslationTask):
         from tests.inference.toy_pipeline import ExactOnDev
 
         return ExactOnDev(list(corpus), tokenizers.source)
+
+
+class ReversalCommands(TranslationCommands):
+    """The data and the evaluation of `evaluate` are those of translation."""
+
+    learns_from = "sentences and their reversals"

@@ -37,7 +37,7 @@ def settings(**changes):
     values = {"preset": "parsing_small", "task": "parsing", "model": SMALL, "recipe": RECIPE,
               "tokenizer": "subword", "vocab_size": None, "max_steps": 4, "evaluate_every": 2,
               "checkpoint_every": 2, **changes}  # fmt: skip
-    return TrainingSettings(**values)
+    return TrainingSettings.from_dict(values)
 
 
 def run(directory, files, lines=None, **changes):

@@ -1,4 +1,4 @@
-"""A declaration is the docstring, the check, the option and the line of a TOML file in one."""
+"""A field is the check, the text, the option and the line of a TOML file in one."""
 
 import argparse
 import dataclasses
@@ -6,97 +6,94 @@ import json
 
 import pytest
 
-from keras_transformer.cli.arguments import add_setting
-from keras_transformer.settings.presets import TrainingRecipe
-from keras_transformer.settings.setting import (
-    COUNT,
-    COUNTS,
-    NON_NEGATIVE,
-    POSITIVE,
-    RATE,
-    SEED,
+from keras_transformer.cli.options import add_option, options_of, value_parser
+from keras_transformer.serving.server_settings import ServerSettings
+from keras_transformer.settings.base import (
+    Count,
+    Counts,
+    NonNegative,
+    Positive,
+    Rate,
+    Seed,
     Settings,
-    choice,
-    declarations,
-    setting,
+    Texts,
+    settings_dataclass,
 )
+from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.settings.transformer_config import TransformerConfig
 
 
-@dataclasses.dataclass(frozen=True)
+@settings_dataclass
 class Toy(Settings):
-    """Toy settings.
+    """Toy settings."""
 
-    Args:
-        size: Number of toys.
-        color: Color of toys, which is written without
-            a capital.
-        weight: Weight in kg; None for any.
-        loud: Whether they make noise.
-        windows: Window sizes; None for no windows.
-
-    Example: `Toy()`.
-    """
-
-    size: int = setting(3, COUNT)
-    color: str = setting("red", choice("COLOR", "red", "blue"), name="paint")
-    weight: float | None = setting(None, POSITIVE, metavar="KG")
-    loud: bool = setting(False)
-    windows: tuple[int, ...] | None = setting(None, COUNTS)
+    size: Count = 3
+    """Number of toys, which is written without
+    a capital."""
+    weight: Positive | None = None
+    """Weight in kg; None for any."""
+    loud: bool = False
+    """Whether they make noise."""
+    windows: Counts | None = None
+    """Window sizes; None for no windows."""
+    names: Texts | None = None
+    """Names of toys."""
 
 
-def test_the_texts_of_the_command_line_are_those_of_the_docstring():
-    texts = {name: (one.text, one.unset) for name, one in declarations(Toy).items()}
+def test_the_texts_of_fields_are_in_the_docstring_and_on_the_command_line():
+    assert "\nArgs:\n    size: Number of toys, which is written without\n" in Toy.__doc__
+    texts = {name: (one.text, one.shown_default) for name, one in options_of(Toy).items()}
     assert texts == {
-        "size": ("number of toys", None),
-        "color": ("color of toys, which is written without a capital", None),
+        "size": ("number of toys, which is written without a capital", 3),
         "weight": ("weight in kg", "any"),
-        "loud": ("whether they make noise", None),
+        "loud": ("whether they make noise", "false"),
         "windows": ("window sizes", "no windows"),
+        "names": ("names of toys", None),
     }
 
 
-@pytest.mark.parametrize("settings", [TransformerConfig, TrainingRecipe, TrainingSettings])
+@pytest.mark.parametrize(
+    "settings", [TransformerConfig, TrainingRecipe, TrainingSettings, ServerSettings]
+)
 def test_every_setting_has_a_text(settings):
-    assert all(one.text for one in declarations(settings).values())
-
-
-def test_the_declarations_have_the_names_of_the_command_line():
-    found = declarations(Toy)
-    assert list(found) == ["size", "color", "weight", "loud", "windows"]
-    assert (found["color"].name, found["color"].flag) == ("paint", "--paint")
+    assert all(one.text for one in options_of(settings).values())
 
 
 NAN, INFINITY = float("nan"), float("inf")
-# Wrong values of each setting.
+NUMBER, COUNT = "a number ", "a whole number of at least "
+SIZE = "a whole number from 1 to 2147483647"
+RATE, ABOVE = NUMBER + "from 0 to below 1", NUMBER + "above 0"
+# Of each setting: what is allowed, and values that are not.
 WRONG = {
     Toy: {
-        "size": [0, True, 2.0, None], "color": ["green"], "weight": [0, INFINITY, NAN, 10**400],
-        "loud": [1], "windows": [(), (1, 0)],
+        "size": (COUNT + "1", [0, True, 2.0, None]), "weight": (ABOVE, [0, INFINITY, NAN, 10**400]),
+        "loud": ("True or False", [1]), "windows": ("whole numbers of at least 1", [(), (1, 0)]),
+        "names": ("a list of strings", ["one", [], [1]]),
     },
     TransformerConfig: {
-        "vocab_size": [0, None, "9"], "target_vocab_size": [-1], "num_encoder_layers": [0],
-        "num_decoder_layers": [1.0], "d_model": [True], "intermediate_dim": [0], "num_heads": [0],
-        "key_dim": [0], "value_dim": [0], "dropout": [1.0, NAN, "0.1"],
-        "attention_dropout": [-0.1], "activation_dropout": [None], "activation": [None],
-        "use_bias": [1], "output_bias": [1], "norm_epsilon": [0], "norm": ["Pre"],
-        "position": [None], "max_distance": [0], "max_length": [0], "sliding_window": [0],
-        "flash_attention": [1],
+        "vocab_size": (SIZE, [0, None, "9"]), "target_vocab_size": (SIZE, [-1, 2**31]),
+        "num_decoder_layers": ("a whole number from 1 to 1000", [1.0, 1001]),
+        "d_model": (SIZE, [True]), "dropout": (RATE, [1.0, NAN, "0.1"]),
+        "attention_dropout": (RATE, [-0.1]), "activation": ("a string", [None]),
+        "norm": ("one of 'post', 'pre'", ["Pre"]), "norm_epsilon": (ABOVE, [0]),
+        "sliding_window": ("a whole number from 1 to 65536", [0]),
+        "flash_attention": ("True or False", [1]),
     },
     TrainingRecipe: {
-        "label_smoothing": [1.0, "0.1", None], "beta_1": [True], "beta_2": [-0.1],
-        "epsilon": [0, None], "peak_learning_rate": [0, "1e-3"], "clip_norm": [-1],
-        "ema_momentum": [1.0], "length_penalty": [-0.1, [1]],
-        "length_normalization": ["wu", None], "warmup_steps": [0, 10.0], "beam_size": [0],
-        "max_steps": [None],
+        "beta_1": (RATE, [True]), "clip_norm": (ABOVE, [-1, "1e-3"]),
+        "length_penalty": (NUMBER + "of at least 0", [-0.1, [1]]),
+        "length_normalization": ("one of 'gnmt', 'length'", ["wu", None]),
+        "warmup_steps": (COUNT + "1", [0, 10.0]),
     },
     TrainingSettings: {
-        "tokenizer": ["words"], "bpe_dropout": [1.0], "max_steps": [0], "max_minutes": [-1.0],
-        "bleu_every": [-1], "average_windows": [(), (0,)], "gpus": [0], "seed": [-1, 2**32],
-        "f1_every": [-1], "f1_trees": [0],
-        "freeze": [(), ("head",), ("encoder", "decoder", "embedding"), "encoder"],
+        "tokenizer": ("one of 'bpe', 'unigram', 'subword'", ["words"]), "model": ("a dict", [3]),
+        "seed": ("a whole number from 0 to 4294967295", [-1, 2**32]),
+        "packed_width": (COUNT + "0", [-1]),
+        "freeze": ("one or two of encoder, decoder and embedding",
+                   [(), ("head",), ("encoder", "decoder", "embedding"), "encoder"]),
     },
+    ServerSettings: {"port": ("a port from 0 to 65535", [-1, 65536])},
 }  # fmt: skip
 
 
@@ -105,20 +102,35 @@ def given(settings):
 
 
 @pytest.mark.parametrize(
-    "settings, name, value",
-    [(one, name, x) for one, rows in WRONG.items() for name, xs in rows.items() for x in xs],
-)
-def test_what_is_wrong_is_named(settings, name, value):
+    "settings, name, rule, value",
+    [(one, name, rule, x)
+     for one, rows in WRONG.items() for name, (rule, xs) in rows.items() for x in xs],
+)  # fmt: skip
+def test_what_is_wrong_is_named(settings, name, rule, value):
     with pytest.raises(ValueError) as error:
         settings(**{**given(settings), name: value})
-    rule = declarations(settings)[name].rule
-    assert str(error.value) == f"`{name}` must be {rule.words}. Received: {name}={value!r}"
+    assert str(error.value) == f"`{name}` must be {rule}. Received: {name}={value!r}"
+
+
+def test_an_unknown_preset_is_answered_with_those_that_exist():
+    with pytest.raises(ValueError, match="`preset` must be one of base, .*Received: preset='huge'"):
+        TrainingSettings(preset="huge")
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ({}, "'vocab_size'"), ({"vocab_size": 9, "layers": 2}, "'layers'")
+])  # fmt: skip
+def test_arguments_are_checked_as_those_of_a_function(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        TransformerConfig(**arguments)
+    with pytest.raises(TypeError, match="too many"):
+        Toy(1, 2.0, True, (1,), ("a",), 6)
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        Toy(size=4, weight=2, windows=(1, 5)),
+        Toy(size=4, weight=2, windows=[1, 5]),
         TransformerConfig(
             100, 120, 1, 2, 32, 64, 3, 5, 7, 0.2, 0.3, 0.4, "gelu", "pre", "learned", 50, True, 1e-5
         ),
@@ -146,31 +158,29 @@ def test_what_has_no_default_must_be_in_the_dict():
 
 def parse(*options):
     parser = argparse.ArgumentParser(exit_on_error=False)
-    for one in declarations(Toy).values():
-        add_setting(parser, one)
+    for one in options_of(Toy).values():
+        add_option(parser, one)
     return vars(parser.parse_args(options))
 
 
 def test_options_give_the_values_or_nothing():
-    nothing = dict.fromkeys(("size", "paint", "weight", "loud", "windows"))
-    assert parse() == nothing
-    options = "--size 5 --paint blue --weight 2.5 --no-loud --windows 1,5"
+    assert parse() == dict.fromkeys(("size", "weight", "loud", "windows", "names"))
+    options = "--size 5 --weight 2.5 --no-loud --windows 1,5 --names a,b --names c"
     assert parse(*options.split()) == {
-        "size": 5, "paint": "blue", "weight": 2.5, "loud": False, "windows": (1, 5)
+        "size": 5, "weight": 2.5, "loud": False, "windows": (1, 5), "names": ["a,b", "c"]
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "rule, text",
-    [
-        (COUNT, "0"), (COUNT, "1.5"), (COUNT, "one"), (COUNTS, "1,,2"), (SEED, "4294967296"),
-        (POSITIVE, "nan"), (POSITIVE, "inf"), (NON_NEGATIVE, "-1"), (RATE, "1"),
-    ],
-)  # fmt: skip
-def test_a_wrong_text_is_refused_with_the_rule(rule, text):
+@pytest.mark.parametrize("kind, text, rule", [
+    (Count, "0", COUNT + "1"), (Count, "1.5", COUNT + "1"), (Count, "one", COUNT + "1"),
+    (Counts, "1,,2", "whole numbers of at least 1"), (Positive, "nan", ABOVE),
+    (Positive, "inf", ABOVE), (NonNegative, "-1", NUMBER + "of at least 0"), (Rate, "1", RATE),
+    (Seed, "4294967296", "a whole number from 0 to 4294967295"),
+])  # fmt: skip
+def test_a_wrong_text_is_refused_with_the_rule(kind, text, rule):
     with pytest.raises(argparse.ArgumentTypeError) as error:
-        rule(text)
-    assert str(error.value) == f"expected {rule.words}. Received: {text!r}"
+        value_parser(kind)(text)
+    assert str(error.value) == f"expected {rule}. Received: {text!r}"
 
 
 def test_the_defaults_are_the_papers_base_model():

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from keras_transformer.errors import UserError
+from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.settings.transformer_config import TransformerConfig
 from keras_transformer.training import TrainingSettings
@@ -13,40 +14,67 @@ from keras_transformer.training import TrainingSettings
 DATA = {"pairs": 10, "checksum": 5}
 
 
-@pytest.mark.parametrize("changes", [{"task": "tagging"}, {"linearization": {"tags": True}}])
-def test_a_task_and_its_settings_are_checked(changes):
-    (name,) = changes
-    with pytest.raises(ValueError, match=f"Received: {name}="):
-        TrainingSettings(**changes)
+@pytest.mark.parametrize("changes, received", [
+    ({"task_settings": {"f1_every": 1}}, "f1_every"),
+    ({"task_settings": {"bleu_every": -1}}, "bleu_every=-1"),
+    ({"task_settings": {"bleu_tokenize": "14a"}}, "bleu_tokenize='14a'"),
+    ({"task": "parsing", "task_settings": {"linearization": {"color": True}}}, "color"),
+    ({"task": "parsing", "bpe_dropout": 0.1}, "bpe_dropout=0.1 with task='parsing'"),
+])  # fmt: skip
+def test_a_task_checks_its_settings(changes, received):
+    settings = TrainingSettings(**changes)
+    with pytest.raises(ValueError, match=f"Received: {received}$"):
+        get_task(settings.task).check_settings(settings)
 
 
-def test_parsing_has_two_vocabularies_and_a_whole_linearization():
-    settings = TrainingSettings(task="parsing", linearization={"tags": True})
+def test_settings_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match="Received: bpe_dropout=0.1 with tokenizer='subword'"):
+        TrainingSettings(tokenizer="subword", bpe_dropout=0.1)
+    with pytest.raises(ValueError, match="Received: lora=4, start_from=None, freeze=None"):
+        TrainingSettings(lora=4)
+
+
+def test_a_task_completes_its_settings():
+    settings = TrainingSettings(task="parsing", task_settings={"linearization": {"tags": True}})
+    settings = get_task("parsing").check_settings(settings)
     assert settings.shared_vocabulary is False
-    assert settings.linearization == {
+    linearization = {
         "words": False, "tags": True, "labelled_closing": True, "root_label": "S", "numbers": False,
         "max_unary": 8,
     }  # fmt: skip
+    assert settings.task_settings == {
+        "linearization": linearization, "f1_every": 1, "f1_beam_size": 1, "f1_trees": None
+    }  # fmt: skip
     assert TrainingSettings.from_dict(settings.to_dict()) == settings
-    with pytest.raises(ValueError, match="Received: color"):
-        TrainingSettings(task="parsing", linearization={"color": True})
-    with pytest.raises(ValueError, match="bpe_dropout=0.1 with task='parsing'"):
-        TrainingSettings(task="parsing", bpe_dropout=0.1)
-    with pytest.raises(ValueError, match="Received: bpe_dropout=0.1 with tokenizer='subword'"):
-        TrainingSettings(tokenizer="subword", bpe_dropout=0.1)
 
 
-def test_a_training_of_before_there_was_parsing_is_resumed(tmp_path):
-    """Its file has none of the newer settings."""
+@pytest.mark.parametrize("task, own", [
+    ("translation", {"bleu_every": 2, "bleu_tokenize": "char"}),
+    ("parsing", {"f1_every": 3, "linearization": {"tags": True}}),
+])  # fmt: skip
+def test_a_dict_of_version_1_has_the_settings_of_all_tasks_beside_the_others(task, own):
+    flat = {"bleu_every": 2, "bleu_tokenize": "char"}
+    flat |= {"f1_every": 3, "linearization": {"tags": True}}
+    settings = TrainingSettings.from_dict({"preset": "tiny", "task": task, **flat})
+    assert settings == TrainingSettings("tiny", task=task, task_settings=own)
+
+
+def test_a_training_of_version_1_is_resumed(tmp_path):
+    """The file of its first release has no settings of parsing."""
     TrainingSettings().save(tmp_path, DATA)
     path = tmp_path / "training.json"
     content = json.loads(path.read_text())
-    for name in ("task", "linearization", "f1_every", "f1_beam_size", "f1_trees"):
-        del content["settings"][name]
+    del content["settings"]["task_settings"], content["settings"]["task"]
     path.write_text(json.dumps(content))
     TrainingSettings().check_resumes(tmp_path, DATA)
     with pytest.raises(UserError, match="task was 'translation', now 'parsing'"):
         TrainingSettings(task="parsing").check_resumes(tmp_path, DATA)
+    content["settings"] |= {"task": "parsing", "f1_every": 2, "linearization": {"tags": False}}
+    path.write_text(json.dumps(content))
+    settings = TrainingSettings(task="parsing", task_settings={"f1_every": 1})
+    settings.check_resumes(tmp_path, DATA | {"linearization": {"tags": False}})
+    with pytest.raises(UserError, match="tags was False, now True"):
+        settings.check_resumes(tmp_path, DATA | {"linearization": {"tags": True}})
 
 
 @pytest.mark.parametrize(

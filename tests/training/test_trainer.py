@@ -77,7 +77,7 @@ def settings(**changes):
         "checkpoint_every": 3,
         "bleu_every": 0,
     }
-    return TrainingSettings(**{**values, **changes})
+    return TrainingSettings.from_dict({**values, **changes})
 
 
 def run(directory, lines=None, callbacks=(), also_valid=None, **changes):

@@ -1,0 +1,182 @@
+"""`TranslationCommands`: translation on the command line."""
+
+import argparse
+import itertools
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from keras_transformer.cli import text_files, translation_data
+from keras_transformer.cli.arguments import (
+    CONSTRAINT_OPTIONS,
+    add_constraint_options,
+    add_long_lines,
+    add_options,
+    add_shortlist_option,
+    is_given,
+    load_pipeline,
+)
+from keras_transformer.cli.options import add_option, options_of
+from keras_transformer.cli.task_commands import TaskCommands
+from keras_transformer.cli.translation_data import TranslationData, mixture_entries
+from keras_transformer.errors import UserError
+from keras_transformer.inference.tasks import Corpora
+from keras_transformer.translation.settings import BLEU_TOKENIZERS
+
+# Options of `evaluate` that replace --source and --reference.
+_DATASET = ("dataset", "source_language", "data_dir")
+_DATASET_FLAGS = ("--split", *("--" + name.replace("_", "-") for name in _DATASET))
+
+
+class TranslationCommands(TaskCommands):
+    """Translation on the command line, as `TaskCommands` describes it."""
+
+    learns_from = "sentence pairs"
+    missing_data = (
+        "Sentence pairs come from --source and --target, from --tsv, from --corpus, or from "
+        "--dataset with --source-language and --target-language; in `train` also from --prepared."
+    )
+    commands = {
+        "prepare": "keras_transformer.cli.prepare",
+        "translate": "keras_transformer.cli.translate",
+        "score": "keras_transformer.cli.score",
+        "shortlist": "keras_transformer.cli.shortlist",
+    }
+    data = TranslationData
+    headings = {"data": "sentence pairs: two text files, one TSV file, or a dataset by name"}
+    data_kinds = {
+        "source": ("source", "target"),
+        "tsv": ("tsv",),
+        "corpus": ("corpus", "valid_source", "valid_target"),
+        "dataset": ("dataset", "source_language", "target_language"),
+        "prepared": ("prepared",),
+    }
+    more_data = {
+        "source": (("valid_source", "valid_target"),),
+        "tsv": (("valid_tsv",), ("columns",)),
+    }
+    model_options = ("--source", "--long-lines", "--shortlist", *CONSTRAINT_OPTIONS)
+    evaluate_inputs = ("source",)
+    valid_files = {"--source": "valid_source", "--reference": "valid_target"}
+
+    def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
+        return translation_data.open_corpora(kind, values)
+
+    def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
+        return translation_data.open_known_corpus(values)
+
+    def data_files(self, kind: str, values: Mapping[str, Any]) -> list[str]:
+        """Returns the names of the files of a kind of data, for `prepare`."""
+        names = itertools.chain(self.data_kinds[kind], *self.more_data.get(kind, ()))
+        files = [values[name] for name in names if name not in ("corpus", "columns")]
+        mixed = [file for entry in mixture_entries(values) for file in entry[2:4]]
+        return [*filter(None, files), *mixed]
+
+    def describe_data(self, values: Mapping[str, Any]) -> str:
+        if values["dataset"]:
+            text = "{dataset}, {source_language} to {target_language}: {train_split}, validated on "
+            return (text + "{valid_split}").format_map(values)
+        names = ("prepared", "tsv", "source", "target")
+        named = [values[name] for name in names if values[name]]
+        return " and ".join([*named, *(values["corpus"] or ())])
+
+    def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
+        group = parser.add_argument_group("translation")
+        options = {
+            "--source FILE": "text to translate with --model, line by line",
+            "--split SPLIT": "split of the dataset (default: test)",
+            "--lowercase": "ignore case in the scores",
+        }
+        add_options(group, options)
+        options = options_of(TranslationData)
+        for name in _DATASET:
+            add_option(group, options[name])
+        text = "language to translate into; for de and en, the tokenized BLEU of older papers is "
+        add_options(group, {"--target-language CODE": text + "printed too"})
+        text = f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: 13a)"
+        add_options(group, {"--tokenize NAME": text}, choices=BLEU_TOKENIZERS)
+        add_long_lines(group, ("split", "truncate", "error"), "split")
+        add_shortlist_option(group)
+        add_constraint_options(parser)
+
+    def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        if arguments.tokenize:
+            from keras_transformer.evaluation.bleu import make_bleu
+
+            make_bleu(arguments.tokenize)
+        lines, references, report = _texts_to_score(arguments)
+        if arguments.model:
+            lines, details = _translate(self.task.name, arguments, lines)
+            report |= details
+        from keras_transformer.evaluation import corpus_bleu, corpus_chrf, paper_bleu
+        from keras_transformer.evaluation.bleu import PAPER_LANGUAGES
+
+        case, language = {"lowercase": arguments.lowercase}, arguments.target_language
+        scores = [
+            corpus_bleu(lines, references, tokenize=arguments.tokenize or "13a", **case),
+            corpus_chrf(lines, references, **case),
+        ]
+        if language in PAPER_LANGUAGES:
+            scores.append(paper_bleu(lines, references, language=language, **case))
+        width = max(len(score.name) for score in scores)
+        for score in scores:
+            sys.stdout.write(f"{score.name:<{width}}  {score.score:6.2f}  {score.signature}\n")
+        names = ("name", "score", "signature")
+        return report | {"scores": [{n: getattr(score, n) for n in names} for score in scores]}
+
+
+def _texts_to_score(arguments):
+    """Returns the sources or the hypotheses, the references, and their entries in the report."""
+    if arguments.dataset:
+        return _dataset_to_score(arguments)
+    for flag in _DATASET_FLAGS:
+        if is_given(arguments, flag):
+            raise UserError(f"{flag} goes with --dataset.")
+    if not arguments.reference:
+        raise UserError("The references come from --reference FILE or from --dataset NAME.")
+    if arguments.model and not arguments.source:
+        raise UserError("--model needs --source FILE, the text to translate.")
+    references = [text_files.read_all_lines(path, "reference") for path in arguments.reference]
+    name = arguments.hypothesis or arguments.source
+    lines = text_files.read_all_lines(name, "hypothesis" if arguments.hypothesis else "source")
+    named_references = zip(arguments.reference, references, strict=True)
+    text_files.require_same_length([(name, lines), *named_references])
+    report = {"reference": arguments.reference, "num_lines": len(lines)}
+    return lines, references, report | ({"source": name} if arguments.model else {})
+
+
+def _dataset_to_score(arguments):
+    languages = (arguments.source_language, arguments.target_language)
+    if arguments.source or arguments.reference or None in languages:
+        rule = "--dataset needs --source-language and --target-language, and takes the place of "
+        raise UserError(f"{rule}--source and --reference.")
+    from keras_transformer.data import TfdsCorpus
+
+    name, split = arguments.dataset, arguments.split or "test"
+    corpus = TfdsCorpus(name, split, *languages, data_dir=arguments.data_dir)
+    lines, references = map(list, zip(*corpus, strict=True))
+    if arguments.hypothesis:
+        lines = text_files.read_all_lines(arguments.hypothesis, "hypothesis")
+        sides = (arguments.hypothesis, lines), (f"{name} {split}", references)
+        text_files.require_same_length(sides)
+    return lines, [references], {"dataset": name, "split": split, "num_lines": len(lines)}
+
+
+def _translate(task, arguments, sources):
+    translator, options = load_pipeline(arguments, task)
+    from keras_transformer.cli.progress import Progress, say  # slow to import
+    from keras_transformer.decoding import search_to_dict
+
+    long_lines = arguments.long_lines or "split"
+    if long_lines == "error":
+        limits = translator.max_source_length, repr(arguments.source)
+        text_files.check_lengths(translator.source_tokenizer, sources, *limits)
+    progress = Progress("translating", total=len(sources), unit="lines")
+    hypotheses, seconds = text_files.answer_all(
+        translator.translate, sources, progress, long_texts=long_lines, **options
+    )
+    hypotheses = [text_files.as_line(text) for text in hypotheses]
+    say(f"translated {len(sources):,} lines in {seconds:.1f} s")
+    text_files.report_split(translator, len(sources))
+    text_files.save_answers(arguments.output, hypotheses)
+    return hypotheses, {"search": search_to_dict(options["search"]), "seconds": round(seconds, 2)}

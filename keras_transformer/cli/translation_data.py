@@ -1,0 +1,227 @@
+"""The data of translation on the command line: options, and the corpora that they name."""
+
+import logging
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from keras_transformer.cli.backend import load_backend
+from keras_transformer.errors import UserError
+from keras_transformer.files import read_json
+from keras_transformer.inference.tasks import Corpora
+from keras_transformer.layouts import CONFIG_FILE
+from keras_transformer.settings.base import (
+    File,
+    Folder,
+    Metavar,
+    Settings,
+    Texts,
+    settings_dataclass,
+)
+
+_LOGGER = logging.getLogger(__name__)
+_FEW_VALID_PAIRS = 100
+_ENTRY = re.compile(r"([^=:,]+)=(-?[\d.]+(?:e-?\d+)?):([^,]+),([^,]+)(?:,([^,]+))?")
+Code = Annotated[str, Metavar("CODE")]
+
+
+@settings_dataclass
+class TranslationData(Settings):
+    """The options of `train` and `prepare` for sentence pairs."""
+
+    source: File | None = None
+    """Training text in the source language, .gz too."""
+    target: File | None = None
+    """Its translation, line by line."""
+    valid_source: File | None = None
+    """Source text to choose and watch the model by; never the test set; None for 1 % of the
+    training pairs, which are held out and kept as valid.source and valid.target."""
+    valid_target: File | None = None
+    """Its translation."""
+    tsv: File | None = None
+    """Training pairs, one a line, in columns with tabs between them."""
+    valid_tsv: File | None = None
+    """Validation pairs in the same columns."""
+    columns: Annotated[str, Metavar("SOURCE,TARGET")] | None = None
+    """The columns of source and target: numbers from 1, such as 2,1, or names in the first line,
+    such as en,de; None for 1,2."""
+    dataset: str | None = None
+    """A translation set of tensorflow-datasets, such as wmt14_translate/de-en."""
+    source_language: Code | None = None
+    """Language to translate from, such as en."""
+    target_language: Code | None = None
+    """Language to translate into, such as de."""
+    train_split: str = "train"
+    """Split of the dataset to train on."""
+    valid_split: str = "validation"
+    """Split of the dataset to validate on."""
+    prepared: Folder | None = None
+    """Encoded pairs of `keras-transformer prepare`, validation pairs included."""
+    data_dir: Folder | None = None
+    """Folder of tensorflow-datasets for its files."""
+    corpus: Annotated[Texts, Metavar("NAME=WEIGHT:SOURCE,TARGET[,TAG]")] | None = None
+    """Training text that is mixed with that of other --corpus options, in proportion to their
+    weights; TAG, such as '>>fra<<' or '<bt>', is put in front of its sources; may be given several
+    times."""
+    also_valid: Annotated[Texts, Metavar("NAME=SOURCE,TARGET")] | None = None
+    """A second validation set, scored like the first, such as one of the text that the model to
+    start from learned; it chooses nothing; may be given several times."""
+
+
+def open_corpora(kind: str, values: dict[str, Any]) -> Corpora:
+    """Opens the corpora of a kind; see `TaskCommands.open_corpora`."""
+    also_valid = _open_also_valid(values["also_valid"] or ())
+    if values["bleu_tokenize"]:
+        from keras_transformer.evaluation.bleu import make_bleu
+
+        make_bleu(values["bleu_tokenize"])  # Raises if a package is missing.
+    if kind == "prepared":
+        return _open_prepared(values)._replace(also_valid=also_valid)
+    if kind == "dataset":
+        load_backend()  # tensorflow-datasets imports TensorFlow
+        from keras_transformer.data import TfdsCorpus
+
+        languages = (values["source_language"], values["target_language"])
+        splits = (values["train_split"], values["valid_split"])
+        name, folder = values["dataset"], values["data_dir"]
+        corpora = [TfdsCorpus(name, n, *languages, data_dir=folder) for n in splits]
+    else:
+        corpora = _open_texts(values)
+    train_corpus, valid_corpus = corpora
+    if kind == "corpus" and (tokenizer := _given_tokenizer(values)):
+        from keras_transformer.data.mixed_corpus import check_tags
+
+        check_tags(train_corpus, tokenizer)
+    return Corpora(train_corpus, valid_corpus, also_valid=also_valid)
+
+
+def open_known_corpus(values: Mapping[str, Any]) -> Any:
+    """Returns the training corpus if its files are there; otherwise None."""
+    from keras_transformer.data.held_out import hold_out
+
+    if values["prepared"] and os.path.isdir(values["prepared"]):
+        from keras_transformer.data import PreparedCorpus
+
+        return PreparedCorpus.load(values["prepared"]).read("train")
+    files = [values[name] for name in ("tsv", "source", "target") if values[name]]
+    files += [file for entry in mixture_entries(values) for file in entry[2:4]]
+    is_named = values["tsv"] or len(files) > 1
+    if not is_named or not all(map(os.path.isfile, files)):
+        return None
+    if values["valid_source"] or values["valid_tsv"]:
+        return _open_text(values)
+    return hold_out(_open_text(values))[0]  # as `train` does
+
+
+def mixture_entries(values) -> list[tuple[str, ...]]:
+    """Returns name, weight, source, target and tag (or None) of each value of `--corpus`."""
+    matches = [_ENTRY.fullmatch(text) for text in values["corpus"] or ()]
+    if None in matches:
+        rule = "--corpus is NAME=WEIGHT:SOURCE,TARGET[,TAG], with a number above 0 for WEIGHT"
+        raise UserError(f"{rule}. Received: {values['corpus'][matches.index(None)]!r}")
+    return [match.groups() for match in matches if match]
+
+
+def _open_mixture(values):
+    from keras_transformer.data import MixedCorpus, ParallelTextCorpus
+
+    corpora: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
+    tags = {name: tag for name, *_, tag in mixture_entries(values) if tag}
+    for name, weight, source, target, _ in mixture_entries(values):
+        if name in corpora:
+            raise UserError(f"The names of --corpus must differ. Received: {name!r} twice")
+        corpora[name] = ParallelTextCorpus(source, target)
+        weights[name] = float(weight)
+    return MixedCorpus(corpora, weights, tags)
+
+
+def _given_tokenizer(values):
+    """Returns the source tokenizer of `--vocabulary` or `--start-from`; None without them."""
+    from keras_transformer.cli.vocab import load_vocabulary  # slow to import
+    from keras_transformer.data.tokenizer_pair import TokenizerPair
+
+    folder = values["start_from"]
+    # What else is wrong with a model directory is found when the model is loaded.
+    if values["vocabulary"] or not os.path.isfile(os.path.join(folder or "", CONFIG_FILE)):
+        return load_vocabulary(values["vocabulary"])
+    config = read_json(pathlib.Path(folder, CONFIG_FILE))
+    return TokenizerPair.load(folder, config.get("shared_tokenizer", True)).source
+
+
+def _open_text(values, part=""):
+    from keras_transformer.data import ParallelTextCorpus, TsvCorpus
+
+    if not part and values["corpus"]:
+        return _open_mixture(values)
+    if values[f"{part}tsv"]:
+        return TsvCorpus(values[f"{part}tsv"], *_columns(values["columns"] or "1,2"))
+    return ParallelTextCorpus(values[f"{part}source"], values[f"{part}target"])
+
+
+def _columns(text):
+    """Returns the columns of `--columns`: indices from 0, or names."""
+    columns = [int(c) - 1 if c.isdecimal() else c for c in map(str.strip, text.split(","))]
+    if len(columns) != 2 or columns[0] == columns[1] or not {-1, ""}.isdisjoint(columns):
+        rule = "--columns is SOURCE,TARGET, two numbers from 1 or two names"
+        raise UserError(f"{rule}. Received: {text!r}")
+    return columns
+
+
+def _open_texts(values):
+    """Returns the corpora for training and validation, whose lines have been read and checked."""
+    from keras_transformer.data.held_out import hold_out
+    from keras_transformer.translation.text_warnings import text_warnings
+
+    corpus = _open_text(values)
+    num_pairs = len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
+    if values["valid_source"] or values["valid_tsv"]:
+        valid_corpus = _open_text(values, "valid_")
+        len(valid_corpus)
+    else:
+        corpus, valid_corpus = hold_out(corpus)
+        share = f"{len(valid_corpus):,} of {num_pairs:,} pairs"
+        _LOGGER.info("No validation text is given: %s are held out and kept in the output.", share)
+        if len(valid_corpus) < _FEW_VALID_PAIRS:
+            _LOGGER.warning("Scores of %d pairs are mostly chance.", len(valid_corpus))
+    for warning in text_warnings(corpus, valid_corpus, bool(values.get("start_from"))):
+        _LOGGER.warning(warning)
+    return [corpus, valid_corpus]
+
+
+def _open_also_valid(texts):
+    """Returns the corpora of the values of `--also-valid` by name."""
+    from keras_transformer.data import ParallelTextCorpus
+
+    corpora: dict[str, Any] = {}
+    for text in texts:
+        name, _, files = text.partition("=")
+        source, _, target = files.partition(",")
+        if not (name and source and target):
+            raise UserError(f"--also-valid is NAME=SOURCE,TARGET. Received: {text!r}")
+        if name in ("train", "valid", *corpora):
+            rule = "Each --also-valid needs a name of its own, other than train and valid"
+            raise UserError(f"{rule}. Received: {text!r}")
+        corpora[name] = ParallelTextCorpus(source, target)
+        len(corpora[name])  # reads all lines
+    return corpora
+
+
+def _open_prepared(values):
+    """Opens a prepared corpus, and sets `shared_vocabulary` and `max_length` from it."""
+    from keras_transformer.data import PreparedCorpus
+
+    for name in ("vocabulary", "vocab_size", "bpe_dropout"):
+        if values[name]:
+            rule = "--prepared brings a vocabulary and its ids"
+            raise UserError(f"{rule}. Received: --prepared and --{name.replace('_', '-')}")
+    prepared = PreparedCorpus.load(values["prepared"])
+    values["shared_vocabulary"] = prepared.target_tokenizer is None
+    values["max_length"] = values["max_length"] or prepared.max_length
+    if values["max_length"] > prepared.max_length:
+        rule = f"{values['prepared']!r} has no sentence of more than {prepared.max_length} subwords"
+        raise UserError(f"{rule}. Received: --max-length {values['max_length']}")
+    tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
+    return Corpora(prepared.read("train"), prepared.valid_text, *tokenizers)
