@@ -18,12 +18,12 @@ from keras_transformer.errors import UserError
 from keras_transformer.inference.shortlist import Shortlist
 
 # Source lengths are rounded up to a multiple, because each shape compiles a function on JAX and a
-# oneDNN kernel on TensorFlow. On JAX, answer lengths are too, and numbers of rows to powers of 2.
+# oneDNN kernel on TensorFlow. On JAX, answer lengths are too, and batch sizes to powers of 2.
 _LENGTH_MULTIPLE = 32 if keras.config.backend() == "jax" else 8
-# Maximum number of padded source and target positions in a batch, over all rows and beams.
+# Maximum number of padded source and target positions in a batch, over all hypotheses.
 MAX_BATCH_TOKENS = 32_768
-# Default maximum of sentences in a batch to search, and of rows: sentences times beams.
-_MAX_SENTENCES, _MAX_ROWS = 128, 256
+# Default maximum of sentences in a batch to search, and of hypotheses: sentences times beams.
+_MAX_SENTENCES, _MAX_HYPOTHESES = 128, 256
 # Usable share of the free memory: estimates may be too small, and other programs need memory.
 _USABLE = 0.8
 _GIGABYTE = 1e9
@@ -80,8 +80,7 @@ class BatchInference:
     """Compiled inference with one model; each search is compiled once.
 
     Each call reads the current weights, so further training changes the answers, as quantization
-    and LoRA do.
-    `make_constraint` returns a constraint from `constraint_numbers`, int32 `[batch]`.
+    and LoRA do. `make_constraint` returns a constraint from `constraint_numbers`, int32 `[batch]`.
 
     Attributes:
         shortlist: `Shortlist` of the tokens that searches choose from; None for all tokens.
@@ -94,15 +93,15 @@ class BatchInference:
         self._compiled = CompiledFunctions(model)
 
     def search_batches(
-        self, sources, max_lengths, search, batch_size, max_positions, num_streams=1, **rows
+        self, sources, max_lengths, search, batch_size, max_positions, num_streams=1, **per_source
     ) -> Iterator[tuple[list[int], SearchResult]]:
         """Yields the indices of the sources of each batch, largest first, and its `SearchResult`.
 
         `sources` are ids without EOS, or None for a source that is not searched. `batch_size` is
         the maximum number of sources in a batch; `max_positions` limits the positions of sources
         and answers in a batch, times the search's width. At most `num_streams` threads search, as
-        many as fit into memory; a `UserError` is raised if none fits. `rows` are arguments of
-        `search` by name, each a list with a value for every source, or None.
+        many as fit into memory; a `UserError` is raised if none fits. `per_source` are arguments of
+        `search_batch` by name, each a list with a value for every source, or None.
         """
         sizes = {
             index: search.width * (len(ids) + max_lengths[index])
@@ -122,24 +121,24 @@ class BatchInference:
             batch_size = min(batch_size, max(1, -(-len(sizes) // num_streams)))
             max_positions //= num_streams
 
-        rows = {name: values for name, values in rows.items() if values is not None}
+        given = {name: values for name, values in per_source.items() if values is not None}
 
-        def search_batch(numbered):
+        def search_one(numbered):
             number, indices = numbered
-            batch = {name: [values[index] for index in indices] for name, values in rows.items()}
+            options = {name: [values[index] for index in indices] for name, values in given.items()}
             ids = [[*sources[index], EOS_ID] for index in indices]
             limits = [max_lengths[index] for index in indices]
-            return indices, self.search(ids, limits, search, seed_offset=number, **batch)
+            return indices, self.search_batch(ids, limits, search, seed_offset=number, **options)
 
         batches = enumerate(cut_batches(sizes, batch_size, max_positions))
         if num_streams == 1:
-            yield from map(search_batch, batches)
+            yield from map(search_one, batches)
             return
         with ThreadPoolExecutor(num_streams) as executor:
             # If the caller stops (Ctrl-C), `map` cancels the remaining batches.
-            yield from executor.map(search_batch, batches)
+            yield from executor.map(search_one, batches)
 
-    def search(
+    def search_batch(
         self, sources, max_lengths, search, seed_offset=0, prefixes=None, constraint_numbers=None
     ) -> SearchResult:
         """Returns the `SearchResult` of one batch, as NumPy arrays.
@@ -148,8 +147,8 @@ class BatchInference:
         begin with. `seed_offset` is added to the seed of a search that samples.
         """
         inputs = {"source": self._padded(sources)}
-        num_rows = len(inputs["source"])
-        inputs["max_lengths"] = _pad_with_ones(max_lengths, num_rows)  # Padding rows end at once.
+        batch_size = len(inputs["source"])
+        inputs["max_lengths"] = _pad_with_ones(max_lengths, batch_size)  # Padding ends at once.
         # `run` gets an int where shapes must be static (`sizes` below), on TensorFlow a tensor.
         max_length = int(max(max_lengths))
         is_static = keras.config.backend() == "jax"
@@ -165,7 +164,7 @@ class BatchInference:
             if token_ids is not None:
                 inputs["token_ids"] = ops.convert_to_tensor(token_ids)
         if constraint_numbers is not None:
-            inputs["constraint_numbers"] = _pad_with_ones(constraint_numbers, num_rows)
+            inputs["constraint_numbers"] = _pad_with_ones(constraint_numbers, batch_size)
 
         def run(**options):
             constraints = []
@@ -198,28 +197,28 @@ class BatchInference:
             if progress is not None:
                 progress(num_done, len(sizes))
 
-    def _run(self, key, function, num_rows, **inputs):
-        """Returns the results of a function without padding rows; compiles it once for each key."""
+    def _run(self, key, function, batch_size, **inputs):
+        """Returns the results of a function without padding; compiles it once for each key."""
         ranks = {name: np.ndim(value) for name, value in inputs.items()}
         compiled = self._compiled.get(key, function, ("max_length",), ranks)
         results = keras.tree.flatten(compiled(**inputs))
-        return [ops.convert_to_numpy(result)[:num_rows] for result in results]
+        return [ops.convert_to_numpy(result)[:batch_size] for result in results]
 
-    def _padded(self, rows: Sequence[Sequence[int]]):
-        """Pads rows of ids to int32 `[batch, length]`, with sizes that are rounded up."""
-        num_rows, length = len(rows), rounded_up(max(map(len, rows)))
+    def _padded(self, ids: Sequence[Sequence[int]]):
+        """Pads lists of ids to int32 `[batch, length]`, with sizes that are rounded up."""
+        batch_size, length = len(ids), rounded_up(max(map(len, ids)))
         if keras.config.backend() == "jax":
-            num_rows = 2 ** (num_rows - 1).bit_length()
+            batch_size = 2 ** (batch_size - 1).bit_length()
         if self.model.config.max_length is not None:  # the number of learned positions
             length = min(length, self.model.config.max_length)
-        rows = [*rows, *[[]] * (num_rows - len(rows))]
-        array = keras.utils.pad_sequences(rows, length, padding="post", value=PAD_ID)
+        ids = [*ids, *[[]] * (batch_size - len(ids))]
+        array = keras.utils.pad_sequences(ids, length, padding="post", value=PAD_ID)
         return ops.convert_to_tensor(array)
 
 
-def _pad_with_ones(values, num_rows):
-    """Returns int32 `[num_rows]`: the values, then ones."""
-    padding = np.ones(num_rows - len(values))
+def _pad_with_ones(values, batch_size):
+    """Returns int32 `[batch_size]`: the values, then ones."""
+    padding = np.ones(batch_size - len(values))
     return ops.convert_to_tensor(np.concatenate([values, padding]), dtype="int32")
 
 
@@ -229,25 +228,25 @@ def rounded_up(length: Any) -> Any:
 
 
 def default_batch_size(width: int) -> int:
-    """Returns the number of sentences to search at once, `width` rows each; more are no faster."""
-    return max(1, min(_MAX_SENTENCES, _MAX_ROWS // width))
+    """Returns how many sentences of `width` hypotheses to search at once; more are no faster."""
+    return max(1, min(_MAX_SENTENCES, _MAX_HYPOTHESES // width))
 
 
-def cut_batches(sizes: Mapping[int, int], max_rows: int, max_total: int) -> list[list[int]]:
-    """Returns batches of the indices of rows, largest rows first, of limited padded size.
+def cut_batches(sizes: Mapping[int, int], max_number: int, max_total: int) -> list[list[int]]:
+    """Returns batches of the keys of `sizes`, largest first, of limited padded size.
 
-    `max_total` limits the number of rows times their largest size; a larger row is a batch alone.
+    `max_total` limits the number in a batch times the largest size; a larger one is a batch alone.
 
     Example:
 
-    >>> cut_batches({0: 1, 1: 9, 2: 2, 3: 3}, max_rows=2, max_total=10)
+    >>> cut_batches({0: 1, 1: 9, 2: 2, 3: 3}, max_number=2, max_total=10)
     [[1], [3, 2], [0]]
     """
-    check_positive_integer("batch_size", max_rows)
+    check_positive_integer("batch_size", max_number)
     batches: list[list[int]] = []
     for index in sorted(sizes, key=lambda index: -sizes[index]):
         largest = sizes[batches[-1][0]] if batches else 0
-        is_full = not batches or len(batches[-1]) >= max_rows
+        is_full = not batches or len(batches[-1]) >= max_number
         if is_full or (len(batches[-1]) + 1) * largest > max_total:
             batches.append([])
         batches[-1].append(index)
@@ -261,8 +260,8 @@ def search_bytes(model, search, source_length: int, limit: int) -> int:
     per_position = sum(config.num_decoder_layers * config.d_model for config in configs)
     candidates = min(2 * getattr(search, "beam_size", 0), vocab_size)
     # Logits and their softmax; the best candidates; the keys and values of the answers, twice.
-    row = 12 * vocab_size + 160 * candidates + 20 * per_position * limit
-    return search.width * row + 8 * per_position * source_length
+    hypothesis = 12 * vocab_size + 160 * candidates + 20 * per_position * limit
+    return search.width * hypothesis + 8 * per_position * source_length
 
 
 def streams_that_fit(model, search, source_length: int, limit: int, num_streams: int) -> int:

@@ -33,8 +33,8 @@ Progress = Callable[[int, int], object]
 
 _LOGGER = logging.getLogger(__name__)
 _LARGEST_LENGTH = 2**14  # A search that never finds an end takes a step for each token.
-# Rows and runs of the measured product, and the minimum speedup that makes bfloat16 worthwhile.
-_NUM_ROWS, _NUM_RUNS, _MIN_SPEEDUP = 64, 9, 1.25
+# States and runs of the measured product, and the minimum speedup that makes bfloat16 worthwhile.
+_NUM_STATES, _NUM_RUNS, _MIN_SPEEDUP = 64, 9, 1.25
 
 
 class Pipeline(abc.ABC):
@@ -49,7 +49,7 @@ class Pipeline(abc.ABC):
     settings: ClassVar[dict[str, Any]] = {"extra_length": None, "max_source_length": None}
     # Settings that must be the same for all members of an ensemble.
     common_settings: ClassVar[tuple[str, ...]] = ()
-    # Maximum number of padded source and target positions in a batch, over all rows and beams.
+    # Maximum number of padded source and target positions in a batch, over all hypotheses.
     max_batch_tokens: ClassVar[int] = MAX_BATCH_TOKENS
 
     def __init__(
@@ -205,20 +205,22 @@ class Pipeline(abc.ABC):
         _check_length("text", source, self.max_source_length)
         if answer is None:
             limits = ops.convert_to_numpy(self.max_lengths(np.array([len(source) - 1], "int32")))
-            [answers] = self._search([source[:-1]], limits, one_answer(self.search), 1, 1, None)
+            [answers] = self._search_sources(
+                [source[:-1]], limits, one_answer(self.search), 1, 1, None
+            )
             return source, list(answers[0].tokens if answers else ()) or [EOS_ID]
         target = [*self.target_tokenizer.encode(answer), EOS_ID]
         _check_length("answer", target, self.model.config.max_length or len(target))
         return source, target
 
-    def _search(
-        self, sources, limits, search, batch_size, num_streams, progress, owners=None, **rows
+    def _search_sources(
+        self, sources, limits, search, batch_size, num_streams, progress, owners=None, **per_source
     ) -> list[list[Hypothesis] | None]:
         """Returns the hypotheses of each source, best first; None for a source that is None.
 
         `limits` count EOS; the ids of the sources do not include it. `owners` has the index of the
         text that each source is a part of, in ascending order; None if each text is one source.
-        `rows` are those of `BatchInference.search_batches`.
+        `per_source` are those of `BatchInference.search_batches`.
         """
         owners = range(len(sources)) if owners is None else owners
         num_texts = owners[-1] + 1 if len(owners) else 0
@@ -229,7 +231,7 @@ class Pipeline(abc.ABC):
         num_done = num_texts - len(num_left)
         answers: list[list[Hypothesis] | None] = [None] * len(sources)
         for indices, result in self._inference.search_batches(
-            sources, limits, search, batch_size, self.max_batch_tokens, num_streams, **rows
+            sources, limits, search, batch_size, self.max_batch_tokens, num_streams, **per_source
         ):
             batch_answers = _to_hypotheses(result, self.target_tokenizer)
             for index, hypotheses in zip(indices, batch_answers, strict=True):
@@ -295,7 +297,7 @@ def _check_same_vocabularies(directories, tokenizers):
 def choose_precision(dtype: str | None, config: TransformerConfig) -> str | None:
     """Returns the dtype; for `"auto"`, `"bfloat16"` if it is clearly faster, else `"float32"`.
 
-    `"auto"` measures the product of 64 rows and the output projection, and logs the result.
+    `"auto"` measures the product of 64 states and the output projection, and logs the result.
     """
     if dtype != "auto":
         return dtype
@@ -308,11 +310,11 @@ def choose_precision(dtype: str | None, config: TransformerConfig) -> str | None
 
 def _seconds(dtype, config):
     """Returns the shortest of several measured times of a product, in seconds."""
-    rows = keras.random.normal((_NUM_ROWS, config.d_model), dtype=dtype)
+    states = keras.random.normal((_NUM_STATES, config.d_model), dtype=dtype)
     matrix = keras.random.normal((config.d_model, config.output_vocab_size), dtype=dtype)
     times = []
     for _ in range(_NUM_RUNS):
         start = time.perf_counter()
-        float(ops.matmul(rows, matrix)[0, 0])  # waits for the result
+        float(ops.matmul(states, matrix)[0, 0])  # waits for the result
         times.append(time.perf_counter() - start)
     return min(times)

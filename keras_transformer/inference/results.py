@@ -86,9 +86,9 @@ def align_words(
     counts = np.maximum(target.sum(axis=1, keepdims=True), 1)  # [target words, 1]
     between_words = (target / counts) @ attention @ source[:, : attention.shape[1]].T
     pairs = [
-        (int(row.argmax()), target_word)
-        for target_word, row in enumerate(between_words)
-        if row.size and row.max() > 0.0
+        (int(weights.argmax()), target_word)
+        for target_word, weights in enumerate(between_words)
+        if weights.size and weights.max() > 0.0
     ]
     return Alignment(tuple(sorted(pairs)), between_words)
 

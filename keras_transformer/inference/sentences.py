@@ -99,9 +99,9 @@ class SentenceProfile(Settings):
         lengths = corpus.source_lengths - 1  # without EOS
         offsets, ids = corpus.source_offsets, corpus.source_ids
         step = -(-len(corpus) // _MAX_TEXTS)
-        rows = [ids[offsets[row] : offsets[row + 1]] for row in range(0, len(corpus), step)]
+        sources = [ids[offsets[n] : offsets[n + 1]] for n in range(0, len(corpus), step)]
         tags = (*tokenizer.languages, *(corpus.mixture.tags if corpus.mixture else ()))
-        texts = [split_tags(text, tags)[1] for text in tokenizer.decode_batch(rows)]
+        texts = [split_tags(text, tags)[1] for text in tokenizer.decode_batch(sources)]
         abbreviations = _find_abbreviations(texts)
         num_single = sum(len(split_sentences(text, abbreviations)) < 2 for text in texts)
         return cls(

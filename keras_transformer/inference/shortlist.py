@@ -50,7 +50,7 @@ class Shortlist:
     >>> pairs = [("house", "Haus"), ("a house", "ein Haus"), ("a red house", "ein rotes Haus")]
     >>> corpus = EncodedCorpus.from_corpus(pairs, english, german)
     >>> shortlist = Shortlist.learn(corpus, TokenizerPair(english, german), num_candidates=1)
-    >>> [german.decode(row) for row in shortlist.candidates[4:, 1:]]
+    >>> [german.decode(ids) for ids in shortlist.candidates[4:, 1:]]
     ['ein', 'rotes', 'Haus']
 
     Reference: Jean et al. (2015), https://aclanthology.org/P15-1001, section 3.3.
@@ -211,18 +211,18 @@ def _cells(corpus, target_size):
     A pair is the number `source * target_size + target`. The second array has the index of the
     first pair of each target token. EOS of the source stands for the empty word of IBM model 1.
     """
-    rows = np.arange(0, len(corpus), -(-len(corpus) // _MAX_PAIRS))
+    pairs = np.arange(0, len(corpus), -(-len(corpus) // _MAX_PAIRS))
     source_lengths, target_lengths = (
-        np.diff(offsets)[rows] for offsets in (corpus.source_offsets, corpus.target_offsets)
+        np.diff(offsets)[pairs] for offsets in (corpus.source_offsets, corpus.target_offsets)
     )
     ends = np.cumsum(source_lengths * target_lengths)
     limits = np.searchsorted(ends, np.arange(_CHUNK, ends[-1], _CHUNK))
-    for chunk in np.split(np.arange(len(rows)), np.unique(limits)):
+    for chunk in np.split(np.arange(len(pairs)), np.unique(limits)):
         num_targets = target_lengths[chunk]
-        targets = corpus.target_ids[_ranges(corpus.target_offsets[rows[chunk]], num_targets)]
+        targets = corpus.target_ids[_ranges(corpus.target_offsets[pairs[chunk]], num_targets)]
         # The source tokens of each target token.
         num_sources = np.repeat(source_lengths[chunk], num_targets)
-        first = np.repeat(corpus.source_offsets[rows[chunk]], num_targets)
+        first = np.repeat(corpus.source_offsets[pairs[chunk]], num_targets)
         sources = corpus.source_ids[_ranges(first, num_sources)].astype("int64")
         starts = np.cumsum(num_sources) - num_sources
         if len(sources):

@@ -230,7 +230,7 @@ class Translator(Pipeline):
         limits = ops.convert_to_numpy(self.max_lengths(num_subwords)).tolist()
         if prefixes is not None:
             prefixes = self._encode_prefixes(prefixes, parts, limits)
-        answers = self._search(
+        answers = self._search_sources(
             [ids or None for ids in subwords],
             limits,
             search,
@@ -396,7 +396,7 @@ def _encode_words(tokenizer, name, texts):
         # Each word is encoded behind the language code of its text, which only the first keeps.
         words = [code * (number > 0) + word for number, word in enumerate(text.split())]
         pieces = tokenizer.encode_batch(words)
-        pieces[1:] = [row[bool(code) :] for row in pieces[1:]]
+        pieces[1:] = [word[bool(code) :] for word in pieces[1:]]
         ids.append([token for word in pieces for token in word])
         lengths.append(list(map(len, pieces)))
     return ids, lengths

@@ -178,7 +178,7 @@ class Parser(Pipeline):
             _LOGGER.warning(message, num_long, sum(map(bool, num_words)), max(room))
         sources = self.source_tokenizer.encode_batch(list(map(" ".join, words)))
         sources = cut_sources(sources, self.max_source_length - 1, "; their trees have all words")
-        answers = self._search(
+        answers = self._search_sources(
             [ids if number else None for ids, number in zip(sources, num_words, strict=True)],
             limits,
             search or self.search,

@@ -65,14 +65,14 @@ class TestTranslate:
 
     def test_streams_work_at_the_same_time_on_even_shares(self, translator, monkeypatch):
         barrier, batches = threading.Barrier(2, timeout=60), []
-        search = translator._inference.search
+        search = translator._inference.search_batch
 
         def search_both(sources, *arguments, **options):
             barrier.wait()
             batches.append(len(sources))
             return search(sources, *arguments, **options)
 
-        monkeypatch.setattr(translator._inference, "search", search_both)
+        monkeypatch.setattr(translator._inference, "search_batch", search_both)
         translator.translate(TEXTS, num_streams=2)
         assert batches == [3, 3]
 
@@ -176,7 +176,7 @@ class TestLengths:
 
     def test_batches_are_bounded_in_rows_and_padded_size(self):
         sizes = np.random.default_rng(0).integers(1, 50, 200).tolist()
-        batches = cut_batches(dict(enumerate(sizes)), max_rows=16, max_total=100)
+        batches = cut_batches(dict(enumerate(sizes)), max_number=16, max_total=100)
         assert sorted(index for batch in batches for index in batch) == list(range(200))
         for batch in batches:
             assert len(batch) <= 16

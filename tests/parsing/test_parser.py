@@ -108,13 +108,13 @@ class TestParse:
         assert warning in caplog.text
 
     def test_batches_are_counted_with_all_beams(self, parser, monkeypatch):
-        sizes, search_batch = [], parser._inference.search
+        sizes, search_batch = [], parser._inference.search_batch
 
         def search(sources, max_lengths, search, **options):
             sizes.append(len(sources) * 21 * (max(map(len, sources)) - 1 + max(max_lengths)))
             return search_batch(sources, max_lengths, GreedySearch(), **options)
 
-        monkeypatch.setattr(parser._inference, "search", search)
+        monkeypatch.setattr(parser._inference, "search_batch", search)
         monkeypatch.setattr(Parser, "max_batch_tokens", 8_000)
         parser.parse(SENTENCES * 5, BeamSearch(21))
         assert max(sizes) <= 8_000 and len(sizes) > 2
