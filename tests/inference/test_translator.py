@@ -84,7 +84,7 @@ class TestTranslate:
             time.sleep(0.05)
             raise MemoryError("no room")
 
-        monkeypatch.setattr(translator._inference, "search", fail)
+        monkeypatch.setattr(translator._inference, "search_batch", fail)
         with pytest.raises(MemoryError, match="no room"):
             translator.translate(TEXTS * 50, batch_size=1, num_streams=2)
         assert len(calls) < 100
