@@ -94,7 +94,7 @@ class TestTranslate:
     def test_text_without_subwords_is_empty_and_no_model_runs(self, translator, monkeypatch):
         first, second = translator.translate(TEXTS[:2])
         assert translator.translate(["", TEXTS[0], "  ", TEXTS[1]]) == ["", first, "", second]
-        monkeypatch.setattr(translator._inference, "search", None)
+        monkeypatch.setattr(translator._inference, "search_batch", None)
         assert translator.translate(["", " \t", "\u3000", "\n"]) == ["", "", "", ""]
         assert translator.translate([]) == []
         assert translator.hypotheses([" "])[0][0].score == 0.0

@@ -57,7 +57,7 @@ class TestParse:
     def test_a_sentence_without_words_has_no_tree_and_no_model_runs(self, parser, monkeypatch):
         first = parser.parse(SENTENCES[:1])
         assert parser.parse(["", SENTENCES[0], [], " \t\n"]) == [None, *first, None, None]
-        monkeypatch.setattr(parser._inference, "search", None)
+        monkeypatch.setattr(parser._inference, "search_batch", None)
         assert parser.parse(["", [], "  "]) == [None] * 3
         assert parser.parses([""]) == [[]]
         assert parser.parse([]) == []
