@@ -158,21 +158,19 @@ def token_batches():
 
 
 def loss_and_optimizer_step(package):
-    from keras_transformer.training import LossModel
 
     model = compiled(tiny_model(tokenizer().vocab_size))
-    dataset = token_batches().dataset().map(LossModel.arrange)
+    dataset = token_batches().dataset()
     with Walk(package, "layers", "data") as walk:
         model.fit(dataset, steps_per_epoch=1, verbose=0, shuffle=False)
     return walk
 
 
 def training_step(package):
-    from keras_transformer.training import LossModel
 
     model = compiled(tiny_model(tokenizer().vocab_size))
     with Walk(package) as walk:
-        dataset = token_batches().dataset().map(LossModel.arrange)
+        dataset = token_batches().dataset()
         model.fit(dataset, steps_per_epoch=1, verbose=0, shuffle=False)
     return walk
 

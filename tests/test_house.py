@@ -14,6 +14,7 @@ ROWS = (
     ("settings",),
     ("layers",),
     ("models",),
+    ("losses",),
     ("data", "decoding"),
     ("inference",),
     ("evaluation",),

@@ -63,7 +63,7 @@ dataset = batches.dataset()
 if not options.logits:
     model = LossModel(model, packed=options.packed is not None)
     model.streams = options.streams or 1
-    dataset = dataset.map(LossModel.arrange)
+
 compile_model(model, get_preset("small").recipe)
 clock = Clock()
 model.fit(dataset, steps_per_epoch=100_000, shuffle=False, verbose=0, callbacks=[clock])

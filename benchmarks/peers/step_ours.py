@@ -109,7 +109,6 @@ def of_accelerator():
 policy = sys.argv[1]
 keras.utils.set_random_seed(0)
 model = Transformer.from_preset(MODEL, dropout=DROPOUT, vocab_size=VOCAB, dtype=policy)
-arrange = LossModel.arrange if "loss_model" in sys.argv[2:] else lambda *batch: batch
 if "loss_model" in sys.argv[2:]:
     model = LossModel(model)
 compile_model(model, get_preset(MODEL).recipe, jit_compile="xla" in sys.argv[2:])
@@ -123,7 +122,7 @@ weights = np.full((BATCH, TARGET), 1 / (BATCH * TARGET), "float32")
 
 def batches():
     while True:
-        yield arrange({"source": source, "target": target}, labels, weights)
+        yield {"source": source, "target": target}, labels, weights
 
 
 clock = Clock()

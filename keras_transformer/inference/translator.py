@@ -18,8 +18,8 @@ from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
 from keras_transformer.inference.results import Alignment, Hypothesis, Score, align_words
 from keras_transformer.inference.sentences import SentenceProfile, TextPart, split_tags, split_text
 from keras_transformer.inference.shortlist import Shortlist
+from keras_transformer.losses.cross_entropy import cross_entropy
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
-from keras_transformer.models.cross_entropy import cross_entropy
 
 __all__ = ["Alignment", "Hypothesis", "Score", "Translator"]
 

@@ -6,6 +6,7 @@ import ipaddress
 import json
 import logging
 import re
+import urllib.parse
 import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,21 +18,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from keras_transformer.errors import UserError, one_line
+from keras_transformer.serving import page
 from keras_transformer.serving.batches import Batches
 from keras_transformer.serving.connection import Connection, HttpServer
 from keras_transformer.serving.models import ServedModel
-from keras_transformer.serving.page import page_routes
 from keras_transformer.serving.protocol import RequestError, read_request, to_answer, to_texts
 from keras_transformer.serving.server_settings import ServerSettings
 
 _LOGGER = logging.getLogger(__name__)
-# TensorFlow Serving's own patterns (model_servers/http_rest_api_util.cc).
-_MODEL = r"/v1/models/(?P<name>[^/:]+)"
-_MODEL += r"(/versions/(?P<version>[0-9]{1,18})|/labels/(?P<label>[^/:]+))?"
-_GET = re.compile(_MODEL + r"(/(?P<method>metadata))?")
-_POST = re.compile(_MODEL + r":(?P<method>classify|regress|predict)")
-_CLIENT_LEFT = 499  # nginx's
-_FEW_VALUES = 10_000  # To write more in an answer would hold up other requests.
+# TensorFlow Serving's own patterns (model_servers/http_rest_api_util.cc), without version labels.
+_MODEL = r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>[0-9]{1,18}))?"
+_CLIENT_LEFT = 499  # nginx's status
 
 
 class Server:
@@ -47,21 +44,26 @@ class Server:
         self._seconds = prometheus.Histogram("requests", text, labels, unit, registry=registry)
         labels, text = ["model", "signature"], "Texts that wait to be computed."
         self._waiting = prometheus.Gauge("waiting", text, labels, unit, registry=registry)
-        versions = dict.fromkeys(["GET", "POST"], self._answer)
-        metrics = {"GET": self._show_metrics}
-        # Functions by method, by the pattern of the path. Starlette's `Router` sends the answers
-        # itself, but here an answer has its time limit, and is counted, before it is sent.
-        self._routes = {"/v1/models|/health": {"GET": self._list_models}, "/v1/.*": versions}
-        self._routes |= {"/metrics": metrics, **page_routes(self)}
+        # Starlette's `Router` sends the answers itself, but here an answer has its time limit, and
+        # is counted, before it is sent.
+        self._routes: list[tuple[str, str, Callable]] = [
+            ("GET", "/v1/models|/health", self._list_models),
+            ("GET", _MODEL, self._show_status),
+            ("GET", _MODEL + "/(?P<method>metadata)", self._show_metadata),
+            ("POST", _MODEL + ":(?P<method>predict|classify|regress)", self._predict),
+            ("GET", "/metrics", self._show_metrics),
+            ("GET", "/", self._show_page),
+            ("POST", "/page/(?P<name>[^/]+)/(?P<method>parts|pairs|attention)", self._answer_page),
+        ]
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         """Answers a request of ASGI."""
         await (await self._respond(Request(scope, receive)))(scope, receive, send)
 
-    def model(self, name: str, version: int | None = None) -> ServedModel:
+    def model(self, name: str, version: str | None = None) -> ServedModel:
         """Returns a model, by default the newest; raises a `RequestError` if it is not served."""
         versions = self.models.get(name, {})
-        number = max(versions, default=-1) if version is None else version
+        number = max(versions, default=-1) if version is None else int(version)
         if number not in versions:
             which = f"Latest({name})" if version is None else f"Specific({name}, {version})"
             raise RequestError(f"Servable not found for request: {which}", 404)
@@ -69,29 +71,36 @@ class Server:
 
     def http_server(self) -> HttpServer:
         """Returns a server of the application."""
-        options: dict[str, Any] = {"http": Connection, "lifespan": "off", "ws": "none"}
-        options |= {"timeout_graceful_shutdown": self.settings.request_timeout}
-        options |= {"interface": "asgi3", "log_config": None, "access_log": False}
-        options["log_level"] = "critical"  # `_respond` logs what goes wrong.
-        return HttpServer(uvicorn.Config(self.app, **options))
+        config = uvicorn.Config(
+            self.app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="critical",  # `_respond` logs what goes wrong.
+            access_log=False,
+            timeout_graceful_shutdown=self.settings.request_timeout,  # type: ignore[arg-type]
+        )
+        return HttpServer(config)
 
-    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _run(self, function, *arguments):
         """Returns the result of a function, which is called where the models compute."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
     async def _respond(self, request):
-        """Answers with the result of a function of `_routes`, or with an error.
-
-        The function writes its model and method into `names`.
-        """
+        """Answers with the result of a function of `_routes`, or with an error."""
         loop, names = asyncio.get_running_loop(), {"model": "", "method": ""}
         start, status = loop.time(), 200
         try:
             self._check_hosts(request)
             async with asyncio.timeout(self.settings.request_timeout):
-                compute, body = self._find(request), await self._body(request)
-                content = await _unless_left(request, compute(request, body, names))
+                function, parts = self._find(request)
+                body = await self._body(request)
+                if "method" in parts and parts["name"] in self.models:
+                    names = {"model": parts["name"], "method": parts["method"]}
+                content = await _unless_left(request, function(body, **parts))
         except (RequestError, UserError) as error:
             status, content = getattr(error, "status", 400), {"error": str(error)}
         except TimeoutError:
@@ -108,12 +117,21 @@ class Server:
         return content if isinstance(content, Response) else _to_response(content, status)
 
     def _find(self, request):
+        """Returns the function that answers a request, and the named parts of its path."""
+        # `request.url` would end the path at %3F.
         method, path = request.method.replace("HEAD", "GET"), request.scope["path"]
-        found = [f for pattern, f in self._routes.items() if re.fullmatch(pattern, path)]
-        if not found or method not in found[0]:
-            status = 405 if found else 404
-            raise RequestError(f"Malformed request: {request.method} {path}", status)
-        return found[0][method]
+        routes = [
+            (m, match, f)
+            for m, pattern, f in self._routes
+            if (match := re.fullmatch(pattern, path))
+        ]
+        for allowed, match, function in routes:
+            if method == allowed:
+                return function, match.groupdict()
+        status = 405 if routes else 404
+        if path.startswith("/v1/models/") and method in ("GET", "POST"):
+            status = 400  # as TensorFlow Serving answers
+        raise RequestError(f"Malformed request: {request.method} {path}", status)
 
     def _check_hosts(self, request):
         # Starlette's `TrustedHostMiddleware` answers 400 in plain text, and looks at `Host` alone.
@@ -154,58 +172,62 @@ class Server:
             raise RequestError("The body is not one complete gzip file")
         return body
 
-    async def _list_models(self, request, body, names):
-        return {"models": [{"name": name, **self._status(name, None)} for name in self.models]}
+    async def _list_models(self, body):
+        return {"models": [{"name": name, **self._status(name)} for name in self.models]}
 
-    async def _answer(self, request, body, names):
-        path = request.scope["path"]  # `request.url` would end it at %3F
-        match = (_POST if request.method == "POST" else _GET).fullmatch(path)
-        if match is None:
-            raise RequestError(f"Malformed request: {request.method} {path}")
-        name, label, method = match["name"], match["label"], match["method"]
-        if label is not None:
-            raise RequestError(f"Unrecognized servable version label: {label}")
-        version = None if match["version"] is None else int(match["version"])
-        if method is None:
-            return self._status(name, version)
-        model = self.model(name, version)
-        names |= {"model": name, "method": method}
-        if method == "metadata":
-            return await self.run(_metadata, model)
-        if method != "predict":
-            raise RequestError(f"This server answers predict. Received: {method}", 501)
-        return await self._predict(model, read_request(body))
+    async def _show_status(self, body, name, version):
+        return self._status(name, version)
 
-    def _status(self, name, version):
+    async def _show_metadata(self, body, name, version, method):
+        return await self._run(self.model(name, version).metadata)
+
+    def _status(self, name, version=None):
         versions = self.models.get(name, {})
-        numbers = sorted(versions) if version is None else [version]
+        numbers = sorted(versions) if version is None else [int(version)]
         if not versions or numbers[0] not in versions:
             which = "any versions" if version is None else f"version {version}"
             raise RequestError(f"Could not find {which} of model {name}", 404)
         state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
         return {"model_version_status": [{"version": str(n), **state} for n in numbers]}
 
-    async def _predict(self, model, request):
+    async def _predict(self, body, name, version, method):
         """Returns the answer to a request of the predict API, computed together with others."""
-        name = request.get("signature_name") or "serving_default"
+        model = self.model(name, version)
+        if method != "predict":
+            raise RequestError(f"This server answers predict. Received: {method}", 501)
+        content = read_request(body)
+        signature_name = content.get("signature_name") or "serving_default"
         if not hasattr(model, "signatures"):
-            await self.run(model.load)
-        if name not in model.signatures:
-            raise RequestError(f'Serving signature name: "{name}" not found in signature def')
-        key, names = (model, name), model.signatures[name].inputs
-        texts = to_texts(request, names, self.settings.max_text_bytes)
+            await self._run(model.load)
+        if (signature := model.signatures.get(signature_name)) is None:
+            rule = f'Serving signature name: "{signature_name}" not found in signature def'
+            raise RequestError(rule)
+        texts = to_texts(content, signature.inputs, self.settings.max_text_bytes)
         if self.settings.log_texts:
-            _LOGGER.info("%s: %s", model.name, json.dumps(request))
+            _LOGGER.info("%s: %s", name, json.dumps(content))
+        key = model, signature_name
         if key not in self._batches:
-            batches = Batches(model.signatures[name], self._threads, self.settings)
-            self._waiting.labels(model.name, name).set_function(lambda: batches.num_waiting)
-            self._batches[key] = batches
+            self._batches[key] = batches = Batches(signature, self._threads, self.settings)
+            waiting = self._waiting.labels(name, signature_name)
+            waiting.set_function(lambda: batches.num_waiting)
         outputs = await self._batches[key].answer(texts)
-        if sum(array.size for array in outputs.values()) < _FEW_VALUES:
-            return to_answer(request, outputs)
-        return await asyncio.to_thread(lambda: _to_response(to_answer(request, outputs)))
+        # To write a large answer would hold up other requests.
+        return await asyncio.to_thread(lambda: _to_response(to_answer(content, outputs)))
 
-    async def _show_metrics(self, request, body, names):
+    async def _show_page(self, body):
+        return await asyncio.to_thread(page.model_page, list(map(self.model, self.models)))
+
+    async def _answer_page(self, body, name, method):
+        model, inputs = self.model(name), ("text",) if method == "parts" else ("text", "answer")
+        if method == "attention":  # The browser sends a form, and shows the answer as a page.
+            content = {"inputs": urllib.parse.parse_qs(body.decode("latin-1"))}
+        else:
+            content = read_request(body)
+        columns = to_texts(content, inputs, self.settings.max_text_bytes).values()
+        texts = [[text.decode("utf-8", "replace") for text in column] for column in columns]
+        return await self._run(getattr(page, method), model, *texts)
+
+    async def _show_metrics(self, body):
         text = prometheus.generate_latest(self._registry)
         return Response(text, media_type=prometheus.CONTENT_TYPE_PLAIN_0_0_4)
 
@@ -222,32 +244,6 @@ async def _unless_left(request, coroutine):
     finally:
         answer.cancel()
         left.cancel()
-
-
-def _metadata(model):
-    """Returns the answer to `/metadata`; it traces all signatures."""
-    from tensorflow.core.framework.types_pb2 import DataType
-
-    def tensor_info(name, dtype, shape):
-        dims = [{"size": str(-1 if size is None else size), "name": ""} for size in shape]
-        tensor_shape = {"dim": dims, "unknown_rank": False}
-        return {"dtype": DataType.Name(dtype), "tensor_shape": tensor_shape, "name": name}
-
-    model.load()
-    signatures = {}
-    for name, signature in model.signatures.items():
-        outputs = {n: (s.dtype.as_datatype_enum, s.shape) for n, s in signature.outputs.items()}
-        signatures[name] = {
-            "inputs": {n: tensor_info(n, DataType.DT_STRING, [None]) for n in signature.inputs},
-            "outputs": {n: tensor_info(n, *spec) for n, spec in outputs.items()},
-            "method_name": "tensorflow/serving/predict",
-            "defaults": {},
-        }
-    spec = {"name": model.name, "signature_name": "", "version": str(model.version)}
-    return {
-        "model_spec": spec,
-        "metadata": {"signature_def": {"signature_def": signatures}},
-    }
 
 
 def _to_response(content, status=200):

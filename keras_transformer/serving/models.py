@@ -94,6 +94,31 @@ class ServedModel:
         signature = self.signatures["serving_default"]
         signature(dict.fromkeys(signature.inputs, [b"a"]))
 
+    def metadata(self) -> dict[str, Any]:
+        """Returns the answer to `/metadata`; it traces all signatures."""
+        from tensorflow.core.framework.types_pb2 import DataType
+
+        def tensor_info(name, dtype, shape):
+            dims = [{"size": str(-1 if size is None else size), "name": ""} for size in shape]
+            tensor_shape = {"dim": dims, "unknown_rank": False}
+            return {"dtype": DataType.Name(dtype), "tensor_shape": tensor_shape, "name": name}
+
+        self.load()
+        signatures = {}
+        for name, signature in self.signatures.items():
+            inputs = {n: tensor_info(n, DataType.DT_STRING, [None]) for n in signature.inputs}
+            outputs = {
+                n: tensor_info(n, spec.dtype.as_datatype_enum, spec.shape)
+                for n, spec in signature.outputs.items()
+            }
+            signatures[name] = {"inputs": inputs, "outputs": outputs, "defaults": {}}
+            signatures[name]["method_name"] = "tensorflow/serving/predict"
+        spec = {"name": self.name, "signature_name": "", "version": str(self.version)}
+        return {
+            "model_spec": spec,
+            "metadata": {"signature_def": {"signature_def": signatures}},
+        }
+
     @functools.cached_property
     def card(self) -> dict[str, Any]:
         """The entries of `config.json`; none for a SavedModel without a model directory inside."""

@@ -1,66 +1,39 @@
-"""The page at `/`, which answers a text while it is typed, and the routes that it needs."""
+"""The page at `/`, which answers a text while it is typed, and what it asks the server for."""
 
-import asyncio
 import contextlib
+import csv
 import json
 import pathlib
 import secrets
 import tempfile
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
 
 from starlette.responses import Response
 
-from keras_transformer.files import read_json
+from keras_transformer.evaluation import attention_page, attention_weights
+from keras_transformer.files import read_json, read_small_file
 from keras_transformer.inference.sentences import split_sentences, split_tags
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layouts import HISTORY_FILE, SETTINGS_FILE
-from keras_transformer.serving.protocol import RequestError, read_request, to_texts
+from keras_transformer.serving.models import ServedModel
+from keras_transformer.serving.protocol import RequestError
 from keras_transformer.settings.transformer_config import TransformerConfig, count_parameters
-from keras_transformer.training.output_directory import HistoryFile
-
-if TYPE_CHECKING:
-    from keras_transformer.serving.app import Server
 
 _TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 # The browser runs the script of the page and no others.
 _POLICY = """default-src 'none'; img-src data:; connect-src 'self'; form-action 'self'; \
 base-uri 'none'; frame-ancestors 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'"""
-# Bytes of a text that is aligned: the time grows with the square of the length; and texts at once.
-_MOST_BYTES, _MOST_TEXTS = 2_000, 100
+# Alignment takes a time that grows with the square of the length.
+_MOST_BYTES = 2_000  # in a text that is aligned
+_MOST_TEXTS = 100  # that are aligned at once
+_LARGEST_HISTORY = 4_000_000  # bytes
 _NOTE = """From a SavedModel, this page shows no history of the training, no attention and no \
 aligned words. Serve the model directory to see them."""
 
 
-def page_routes(server: "Server") -> dict[str, dict[str, Any]]:
-    """Returns the functions of the page, which shows all models, by method and path."""
-
-    def route(method, function, *names, read=read_request):
-        async def compute(request, body, labels):
-            model = server.model(request.scope["path"].split("/")[2])
-            labels |= {"model": model.name, "method": method}
-            columns = to_texts(read(body), names, server.settings.max_text_bytes).values()
-            texts = [[text.decode("utf-8", "replace") for text in column] for column in columns]
-            return await server.run(function, model, *texts)
-
-        return {f"/page/[^/]+/{method}": {"POST": compute}}
-
-    def read_form(body):
-        return {"inputs": urllib.parse.parse_qs(body.decode("latin-1"))}
-
-    async def show(request, body, labels):
-        newest = [server.model(name) for name in server.models]
-        return await asyncio.to_thread(_page, newest)
-
-    return {
-        "/": {"GET": show},
-        **route("parts", _parts, "text"),
-        **route("pairs", _pairs, "text", "answer"),
-        **route("attention", _attention, "text", "answer", read=read_form),
-    }
-
-
-def _page(models):
+def model_page(models: Iterable[ServedModel]) -> Response:
+    """Returns the page, with the cards of the models."""
     nonce, template = secrets.token_urlsafe(16), _TEMPLATE.read_text(encoding="utf-8")
     # Only "<" could end the script element that holds the data.
     cards = json.dumps(list(map(_card, models))).replace("<", "\\u003c")
@@ -69,10 +42,10 @@ def _page(models):
     return Response(page, headers=headers, media_type="text/html")
 
 
-def _parts(model, lines):
+def parts(model: ServedModel, lines: Sequence[str]) -> dict:
     """Returns the parts of each line: as they are in the line, and as texts to answer."""
     split, profile = getattr(model.pipeline, "split", None), model.card.get("sentence_profile")
-    parts = []
+    parts_of_lines = []
     for line in lines:
         shown, texts = [line], [line.strip()]
         if split and texts[0]:
@@ -83,11 +56,11 @@ def _parts(model, lines):
             shown = split_sentences(rest, profile["abbreviations"])
             texts = [tags + text for text in shown]
         shown[0] = line[: len(line) - sum(map(len, shown))] + shown[0]  # with the tags
-        parts.append(list(zip(shown, texts, strict=True)))
-    return {"parts": parts}
+        parts_of_lines.append(list(zip(shown, texts, strict=True)))
+    return {"parts": parts_of_lines}
 
 
-def _pairs(model, texts, answers):
+def pairs(model: ServedModel, texts: list[str], answers: list[str]) -> dict:
     """Returns the aligned words of each text and its answer; none if they are long or many."""
     if _are_long(texts + answers) or not hasattr(model.pipeline, "align"):
         return {"pairs": [[] for _ in texts]}
@@ -99,10 +72,8 @@ def _are_long(texts):
     return is_long or len(texts) > _MOST_TEXTS
 
 
-def _attention(model, texts, answers):
+def attention(model: ServedModel, texts: list[str], answers: list[str]) -> Response:
     """Returns the page of the attention between the first text and its answer."""
-    from keras_transformer.evaluation import attention_page, attention_weights
-
     if model.pipeline is None:
         raise RequestError(_NOTE)
     if _are_long(texts + answers):
@@ -145,10 +116,12 @@ def _facts(card, folder):
     origin = card.get("origin") or {}
     yield "Origin", origin.get("name")
     yield "License", origin.get("license")
-    rows = HistoryFile(folder / HISTORY_FILE, ("step",)).rows()
+    history = folder / HISTORY_FILE
+    text = read_small_file(history, _LARGEST_HISTORY) if history.is_file() else b""
+    rows = list(csv.DictReader(text.decode("utf-8").splitlines()))
     for name in ("bleu", "f1"):
         scores = [float(row[f"valid_{name}"]) for row in rows if row.get(f"valid_{name}")]
         yield f"Validation {name.upper()}", scores and f"{max(scores):.1f}"
     if (folder / SETTINGS_FILE).is_file():
-        pairs = read_json(folder / SETTINGS_FILE)["fingerprint"].get("pairs")
-        yield "Training text", pairs and f"{pairs:,} pairs"
+        num_pairs = read_json(folder / SETTINGS_FILE)["fingerprint"].get("pairs")
+        yield "Training text", num_pairs and f"{num_pairs:,} pairs"

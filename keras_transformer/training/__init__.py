@@ -3,10 +3,12 @@
 With the other backends, TensorFlow is imported only when something that needs it is called.
 """
 
-from keras_transformer import lazy_names
-
 # These imports register the classes that Keras needs to load a compiled model.
-from keras_transformer.training import loss_model, metrics, optimizer  # noqa: F401
+from keras_transformer import (
+    lazy_names,
+    losses,  # noqa: F401
+)
+from keras_transformer.training import metrics, optimizer  # noqa: F401
 
 _MODULES = {
     "callbacks": ["StepProgress", "StopOnNonFiniteLoss", "TimeLimit"],
@@ -18,7 +20,7 @@ _MODULES = {
         "strategy_scope",
     ],
     "lora": ["enable_lora"],
-    "loss_model": ["LabelSmoothedCrossEntropy", "LossModel", "compile_model"],
+    "compilation": ["compile_model"],
     "metrics": [
         "Perplexity",
         "TokenAccuracy",
@@ -39,6 +41,7 @@ _MODULES = {
     "output_directory": ["HistoryFile"],
     "trainer": ["TrainingResult", "train"],
     # Of the parent package.
+    ".losses": ["LabelSmoothedCrossEntropy", "LossModel"],
     ".models.weight_files": ["average_checkpoints", "load_weights_only", "save_weights_only"],
     ".settings.training_settings": ["TrainingSettings"],
 }

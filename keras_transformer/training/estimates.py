@@ -11,10 +11,11 @@ import keras
 import numpy as np
 
 from keras_transformer.data.tokenizer import EOS_ID
+from keras_transformer.losses import LossModel
+from keras_transformer.losses.loss_model import LOGITS_BYTES
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
-from keras_transformer.models.cross_entropy import LOGITS_BYTES
 from keras_transformer.settings.transformer_config import count_parameters, head_widths
-from keras_transformer.training.loss_model import LossModel, compile_model
+from keras_transformer.training.compilation import compile_model
 
 # Subwords of an average sentence of WMT 2014.
 SENTENCE = 32
@@ -166,7 +167,7 @@ def _measure(model, rows, width, progress):
         ids = generator.integers(EOS_ID + 1, size, (rows, width))
         inputs[name] = keras.ops.convert_to_tensor(ids, "int32")
     weights = keras.ops.full((rows, width), 1 / (rows * width))
-    batch = LossModel.arrange(inputs, inputs["target"], weights)
+    batch = inputs, inputs["target"], weights
     seconds = []
     # The first step is traced, so its time does not count.
     for number in range(_MEASURED_STEPS + 1):

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_transformer.decoding.compiled import CompiledFunctions
 from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape
-from keras_transformer.models.cross_entropy import cross_entropy
+from keras_transformer.losses.cross_entropy import cross_entropy
 from keras_transformer.training.processes import ProcessGroup
 
 
@@ -25,7 +25,7 @@ class _TokenMean(keras.metrics.Mean):
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
-        check_shape("y_pred", y_pred, "[batch, length, V]")  # A `LossModel` returns no logits.
+        check_shape("y_pred", y_pred, "[batch, length, V]")
         labels = ops.cast(y_true, "int32")
         values = ops.cast(self.token_values(labels, ops.convert_to_tensor(y_pred)), self.dtype)
         counts = labels if sample_weight is None else ops.convert_to_tensor(sample_weight)

@@ -24,7 +24,6 @@ from keras_transformer.training.callbacks import (
 )
 from keras_transformer.training.checkpoints import Progress, step_of
 from keras_transformer.training.evaluations import Evaluations
-from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.output_directory import start_directory
 from keras_transformer.training.training_run import TrainingRun
 
@@ -128,7 +127,7 @@ class TrainingLoop(keras.callbacks.Callback):
             share = group.process_id, group.num_processes
             dataset = batches.dataset(progress.batch, epoch=progress.epoch, share=share)
             self.model.fit(
-                dataset.map(LossModel.arrange),
+                dataset,
                 initial_epoch=first_epoch,
                 epochs=epochs,
                 steps_per_epoch=steps_per_epoch,

@@ -23,13 +23,14 @@ from keras_transformer.inference.model_directory import read_config, read_recipe
 from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layouts import CHECKPOINT_FOLDER, HISTORY_FILE
+from keras_transformer.losses import LossModel
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, get_preset
 from keras_transformer.settings.training_settings import TrainingSettings, read_settings_file
 from keras_transformer.training.callbacks import TensorBoardLog
 from keras_transformer.training.checkpoints import Checkpoints, Progress
+from keras_transformer.training.compilation import compile_model
 from keras_transformer.training.distribution import strategy_scope
 from keras_transformer.training.lora import enable_lora
-from keras_transformer.training.loss_model import LossModel, compile_model
 from keras_transformer.training.output_directory import HistoryFile, check_output
 from keras_transformer.training.processes import process_group
 from keras_transformer.training.starting_model import StartingModel

@@ -125,16 +125,17 @@ def translator_align(translator, folder):
 
 def loss_model(translator, folder):
     source, target, labels = rows()
-    inputs = {"source": source, "target": target, "labels": labels}
-    losses = LossModel(translator.model, label_smoothing=0.0)(inputs)
+    model = LossModel(translator.model, label_smoothing=0.0)
+    losses = model.token_losses(model({"source": source, "target": target}), labels)
     return keras.ops.convert_to_numpy(losses), token_losses(model_logits(translator.model))
 
 
 def loss_model_made_before(translator, folder):
     """It was compiled before the model changed."""
     source, target, labels = rows()
-    inputs = {"source": source, "target": target, "labels": labels}
-    losses = translator.loss_model.predict(inputs, verbose=0)
+    model = translator.loss_model
+    states = model.predict({"source": source, "target": target}, verbose=0)
+    losses = keras.ops.convert_to_numpy(model.token_losses(states, labels))
     return losses, token_losses(model_logits(translator.model))
 
 

@@ -72,7 +72,7 @@ MODELS = {
     ),
     "loss_model": (
         lambda: LossModel(tiny_transformer()),
-        {"source": IDS, "target": IDS, "labels": IDS},
+        {"source": IDS, "target": IDS},
     ),
 }
 

@@ -66,8 +66,6 @@ def train_on(model, batches, weighted=True):
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = ({"source": ids, "target": ids}, ids, tf.TensorSpec([None, None], tf.float32))
     dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
-    if isinstance(model, LossModel):
-        dataset = dataset.map(LossModel.arrange)
     if not weighted:
         dataset = dataset.map(lambda inputs, labels, weights: (inputs, labels))
     options = tf.data.Options()

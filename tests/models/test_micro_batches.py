@@ -9,7 +9,7 @@ import pytest
 from keras_transformer.models import TrainingRecipe, Transformer
 from keras_transformer.training import GlobalClipAdam, TokenAccuracy, TokenLoss, compile_model
 from tests.closeness import assert_all_close, assert_close
-from tests.training.test_loss_model import small
+from tests.losses.test_loss_model import small
 
 pytestmark = pytest.mark.tensorflow_only("steps in parts need the TensorFlow backend")
 

@@ -28,16 +28,13 @@ PRELOAD = ("keras", "pytest", "hypothesis")
 MODULES = (
     "keras_transformer/layers/*.py",
     "keras_transformer/decoding/*.py",
-    "keras_transformer/models/cross_entropy.py",
+    "keras_transformer/losses/*.py",
 )
 # After the tests that mirror the module, those of what uses it; they cost a survivor a minute.
 USERS = {
     "layers": ("tests/oracle/test_layers_equal_the_oracle.py",),
     "decoding": ("tests/models/test_transformer.py",),
-    "models": (
-        "tests/training/test_label_smoothing.py",
-        "tests/training/test_r_drop.py",
-        "tests/training/test_loss_model.py",
+    "losses": (
         "tests/precision/test_huge_logits.py",
         "tests/oracle/test_layers_equal_the_oracle.py",
     ),
@@ -52,8 +49,7 @@ def tests_of(module):
     package, *_, name = module.split("/")[1:]
     mirror = f"tests/{package}/test_{name}"
     found = [mirror] if pathlib.Path(mirror).exists() else []
-    if package != "models":
-        found += sorted(map(str, pathlib.Path("tests", package).glob("test_*.py")))
+    found += sorted(map(str, pathlib.Path("tests", package).glob("test_*.py")))
     found += USERS[package] + USERS.get(f"{package}/{name}", ())
     return tuple(dict.fromkeys(found))
 

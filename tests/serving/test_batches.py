@@ -117,20 +117,3 @@ def test_a_full_queue_refuses_and_goes_on():
         assert answers(await ask(batches, "d", "e")) == ["D", "E"]
 
     run(function, test, max_queue_size=3)
-
-
-def test_a_request_that_nobody_waits_for_is_not_computed():
-    function = Slow()
-
-    async def test(batches):
-        first = ask(batches, "a")
-        await until(function.began.is_set)
-        gone, other = ask(batches, "b", "c"), ask(batches, "d")
-        await until(lambda: batches.num_waiting == 3)
-        gone.cancel()
-        function.opened.set()
-        assert answers(await other) == ["D"]
-        await first
-
-    run(function, test)
-    assert function.batches == [1, 1]

@@ -57,7 +57,6 @@ def test_names_and_versions(folder, monkeypatch):
         (["runs"], "A model is a folder with config.json or saved_model.pb.* Received: 'runs'"),
         (["runs/en-de", "saved", "runs/en-de"], "a name of its own.* Received: 'en-de'"),
         (["a/b=saved"], "without / and :"),
-        (["a:b=saved"], "without / and :"),
     ],
 )
 def test_errors(folder, monkeypatch, texts, error):

@@ -69,7 +69,6 @@ def test_the_page_has_the_card_of_each_model(client, translator):
     ("name", "content"),
     [
         ("history.csv", b"valid_bleu\nhigh\n"),
-        ("history.csv", b"\xff"),
         ("history.csv", b"valid_bleu\n" + b"31.25\n" * 800_000),
         ("training.json", b"{"),
     ],
@@ -121,13 +120,6 @@ def test_the_parts_of_a_line_are_the_line(client):
     ]
 
 
-@pytest.mark.slow
-def test_texts_are_split_as_translate_splits_them(client, translator):
-    for line, parts in zip(LINES, post(client, "tiny/parts", text=LINES)[1]["parts"], strict=True):
-        answers = translator.translate([source for _, source in parts])
-        assert " ".join(filter(None, answers)) == translator.translate([line])[0]
-
-
 def test_the_tags_of_a_line_go_with_each_of_its_parts(tmp_path):
     lines = [sentence(2 + seed % 8, seed) for seed in range(300)]
     tokenizer = train_sentencepiece(lines, vocab_size=320, symbols=(">>fra<<",))
@@ -145,13 +137,9 @@ def test_words_are_aligned_as_align_does(client, translator):
     text, answer = [sentence(5, 1), sentence(3, 2)], [sentence(4, 3), sentence(6, 4)]
     pairs = [[list(pair) for pair in found.pairs] for found in translator.align(text, answer)]
     assert post(client, "shared/pairs", text=text, answer=answer) == (200, {"pairs": pairs})
-    long = "a " * 2_000
-    assert post(client, "shared/pairs", text=["a", long], answer=["b", "b"])[1] == {
-        "pairs": [[], []]
-    }
-    assert post(client, "saved/pairs", text=["a"], answer=["b"])[1] == {"pairs": [[]]}
-    many = post(client, "shared/pairs", text=200 * ["a"], answer=200 * ["b"])
-    assert many == (200, {"pairs": 200 * [[]]})
+    for name, texts in (("shared", ["a", "a " * 2_000]), ("shared", 200 * ["a"]), ("saved", ["a"])):
+        none = {"pairs": [[] for _ in texts]}
+        assert post(client, f"{name}/pairs", text=texts, answer=len(texts) * ["b"]) == (200, none)
 
 
 def test_attention_is_a_page(client):
@@ -159,21 +147,16 @@ def test_attention_is_a_page(client):
     status, page = client.send("POST", "/page/tiny/attention", form)
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1]
     assert status == 200 and json.loads(data)["title"] == TEXT
-    form = urllib.parse.urlencode({"text": "a" * 2_001, "answer": "a"}).encode()
-    status, answer = client.send("POST", "/page/tiny/attention", form)
-    assert (status, answer) == (400, {"error": "Attention is drawn for texts of up to 2,000 bytes"})
 
 
 @pytest.mark.parametrize(("path", "body", "status", "message"), [
     ("nobody/parts", b'{"inputs": {"text": ["a"]}}', 404, "Servable not found"),
-    ("tiny/parts", b"{", 400, "JSON Parse error"),
     ("tiny/parts", b'{"inputs": {"text": [1]}}', 400, "string"),
     ("tiny/parts", json.dumps({"inputs": [20_001 * "a"]}).encode(), 400, "at most 20,000 bytes"),
-    ("tiny/pairs", b'{"inputs": {"text": ["a"]}}', 400, "answer"),
+    ("tiny/attention", b"answer=a&text=" + 2_001 * b"a", 400, "up to 2,000 bytes"),
     ("tiny/attention", b"text=a", 400, "Missing named input: answer"),
     ("tiny/attention", b"text=+&answer=a", 400, "must have words"),
     ("saved/attention", b"text=a&answer=a", 400, "SavedModel"),
-    ("tiny/parts", b" " * 60_000, 413, "50,000 bytes"),
     ("tiny/other", b"", 404, "Malformed request"),
 ])  # fmt: skip
 def test_other_requests_get_an_error(client, path, body, status, message):

@@ -39,7 +39,7 @@ def fit(folder):
     transformer = tiny_transformer()
     compile_model(transformer, recipe).train_on_batch(inputs, IDS, weights)
     loss_model = compile_model(LossModel(transformer), recipe)
-    loss_model.train_on_batch(*LossModel.arrange(inputs, IDS, weights))
+    loss_model.train_on_batch(inputs, IDS, weights)
 
 
 def train_a_directory(folder):

@@ -17,7 +17,7 @@ from keras_transformer.training import (
     TimeLimit,
     compile_model,
 )
-from tests.training.test_loss_model import small
+from tests.losses.test_loss_model import small
 from tests.training.uncompiled import RUN_EAGERLY
 
 

@@ -102,7 +102,7 @@ def test_work_as_weighted_metrics_of_fit_and_evaluate(batches):
 
 
 @pytest.mark.parametrize("metric_class", [TokenLoss, Perplexity, TokenAccuracy])
-def test_refuse_the_losses_of_a_loss_model(metric_class):
+def test_refuse_what_has_no_axis_of_logits(metric_class):
     with pytest.raises(ValueError, match=r"`y_pred` must have the shape \[batch, length, V\]"):
         metric_class()(np.array([[1, 2]]), np.zeros((1, 2)))
 

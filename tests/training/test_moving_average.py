@@ -9,7 +9,7 @@ from keras_transformer.training import LossModel, compile_model, load_weights_on
 from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
 from tests.closeness import assert_all_close
 from tests.layers.oracle_parameters import array
-from tests.training.test_loss_model import small
+from tests.losses.test_loss_model import small
 from tests.training.test_trainer import RECIPE, corpus, settings
 from tests.training.uncompiled import AtStep, stop, uncompiled
 

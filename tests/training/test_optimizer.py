@@ -16,7 +16,7 @@ from keras_transformer.training import (
     make_optimizer,
 )
 from tests.closeness import assert_all_close, assert_close
-from tests.training.test_loss_model import VOCAB, small
+from tests.losses.test_loss_model import VOCAB, small
 from tests.training.uncompiled import RUN_EAGERLY
 
 

@@ -10,8 +10,8 @@ from keras_transformer.models import TrainingRecipe
 from keras_transformer.training import compile_model, train
 from keras_transformer.training.callbacks import TensorBoardLog
 from tests.closeness import assert_close
+from tests.losses.test_loss_model import small
 from tests.tiny_translator import sentence
-from tests.training.test_loss_model import small
 from tests.training.test_trainer import SMALL, settings
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import TokenBatches
-from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, cross_entropy
+from keras_transformer.losses import loss_model
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.training import (
     LabelSmoothedCrossEntropy,
     LossModel,
@@ -46,6 +47,10 @@ def only_batch(corpus, packed_width=None):
     return batch
 
 
+def token_losses(model, inputs, labels, training=False):
+    return model.token_losses(model(inputs, training=training), labels, training)
+
+
 def loss_and_gradients(model, batch, compiles=False):
     """Returns the summed loss and the gradient of every weight, by name, of one step of SGD."""
     before = {weight.path: array(weight) for weight in model.trainable_weights}
@@ -73,11 +78,11 @@ def check_equal(found, expected, dtype="float32"):
 ])  # fmt: skip
 def test_loss_and_gradient_are_those_of_logits_and_loss(monkeypatch, slices, config):
     if slices == "several":
-        monkeypatch.setattr(cross_entropy, "LOGITS_BYTES", 4 * VOCAB * 5)  # 5 tokens each
+        monkeypatch.setattr(loss_model, "LOGITS_BYTES", 4 * VOCAB * 5)  # 5 tokens each
     batch = only_batch(corpus_of(sentences(9)))
     model = small(**config)
     expected = loss_and_gradients(model, batch)
-    found = loss_and_gradients(LossModel(model), LossModel.arrange(*batch), compiles=not config)
+    found = loss_and_gradients(LossModel(model), batch, compiles=not config)
     check_equal(found, expected)
 
 
@@ -94,7 +99,7 @@ def test_without_weights_the_loss_is_the_mean_over_all_but_padding(parts):
     assert 0 < (labels == 0).sum() < labels.size
     model = small()
     if parts != "logits":
-        inputs, model = {**inputs, "labels": labels}, LossModel(model)
+        model = LossModel(model)
     expected = loss_and_gradients(model, (inputs, labels, weights))
     if parts == "in parts":
         model.micro_batches, model.streams = 2, 2
@@ -111,12 +116,12 @@ def test_without_weights_the_loss_is_the_mean_over_all_but_padding(parts):
 ])  # fmt: skip
 def test_any_sample_weights_have_the_gradient_of_logits_and_loss(monkeypatch, dtype):
     """Where the gradient cannot be made with the loss, since tokens count differently."""
-    monkeypatch.setattr(cross_entropy, "LOGITS_BYTES", 4 * VOCAB * 5)
+    monkeypatch.setattr(loss_model, "LOGITS_BYTES", 4 * VOCAB * 5)
     inputs, labels, weights = only_batch(corpus_of(sentences(9)))
     weights = weights * RNG.random(weights.shape).astype("float32")
     model = small(dtype)
     expected = loss_and_gradients(model, (inputs, labels, weights))
-    found = loss_and_gradients(LossModel(model), LossModel.arrange(inputs, labels, weights))
+    found = loss_and_gradients(LossModel(model), (inputs, labels, weights))
     check_equal(found, expected, dtype)
 
 
@@ -127,19 +132,18 @@ def test_no_tokens_have_no_losses(packed, r_drop, shape):
     ids = np.ones(shape, "int32")
     inputs = dict.fromkeys(model.input, ids)
     for training in (False, True):
-        assert tuple(model(inputs, training=training).shape) == shape
+        assert tuple(token_losses(model, inputs, ids, training).shape) == shape
     logits = np.zeros((*shape, VOCAB), "float32")
     assert float(TokenLoss()(ids, logits, np.ones(shape, "float32"))) == 0.0
 
 
-def test_the_output_is_the_loss_of_every_token_and_zero_on_padding():
-    inputs, labels, weights = only_batch(corpus_of(sentences(6)))
+def test_every_token_has_its_loss_and_padding_has_none():
+    inputs, labels, _ = only_batch(corpus_of(sentences(6)))
     model = small()
     logits = model(inputs)
     expected = LabelSmoothedCrossEntropy(0.1, reduction="none")(labels, logits)
     expected = np.where(labels != 0, array(expected), 0.0)
-    found = LossModel(model)(LossModel.arrange(inputs, labels, weights)[0])
-    assert_close(array(found), expected)
+    assert_close(array(token_losses(LossModel(model), inputs, labels)), expected)
 
 
 @pytest.mark.parametrize(
@@ -150,20 +154,21 @@ def test_packed_rows_have_the_loss_and_gradient_of_single_rows(position):
     model = small(position=position, max_length=32 if position == "learned" else None)
     packed = only_batch(corpus, packed_width=24)
     assert packed[0]["source_segments"].max() > 2
-    expected = loss_and_gradients(LossModel(model), LossModel.arrange(*only_batch(corpus)))
-    found = loss_and_gradients(LossModel(model, packed=True), LossModel.arrange(*packed))
+    expected = loss_and_gradients(LossModel(model), only_batch(corpus))
+    found = loss_and_gradients(LossModel(model, packed=True), packed)
     check_equal(found, expected)
 
 
 def test_nothing_leaks_from_one_segment_to_another():
     """Other tokens in segment 2, of source or target, change the losses of segment 2 alone."""
     model = LossModel(small(), packed=True)
-    inputs = LossModel.arrange(*only_batch(corpus_of(sentences(12)), packed_width=48))[0]
-    before = array(model(inputs))
+    inputs, labels, _ = only_batch(corpus_of(sentences(12)), packed_width=48)
+    before = array(token_losses(model, inputs, labels))
     for changed in ("source", "target"):
         segments = inputs[f"{changed}_segments"]
         others = np.where(segments == 2, 5 + (inputs[changed] + 1) % 14, inputs[changed])
-        after = array(model({**inputs, changed: others.astype("int32")}))
+        changed_inputs = {**inputs, changed: others.astype("int32")}
+        after = array(token_losses(model, changed_inputs, labels))
         differs = after != before
         assert differs[inputs["target_segments"] == 2].any()
         assert not differs[inputs["target_segments"] != 2].any()
@@ -172,7 +177,7 @@ def test_nothing_leaks_from_one_segment_to_another():
 @pytest.mark.slow
 def test_it_trains_in_mixed_precision_and_reloads(tmp_path):
     model = LossModel(small("mixed_bfloat16"), packed=True, r_drop=2.0)
-    batch = LossModel.arrange(*only_batch(corpus_of(sentences(20)), packed_width=24))
+    batch = only_batch(corpus_of(sentences(20)), packed_width=24)
     compile_model(model, RECIPE)
     losses = [float(model.train_on_batch(*batch)) for _ in range(40)]
     assert losses[-1] < 0.8 * losses[0]
@@ -195,7 +200,7 @@ def test_xla_takes_batches_of_several_shapes(packed_width, micro_batches):
         model = LossModel(small(), packed=packed)
         model.micro_batches = micro_batches
         compile_model(model, RECIPE, jit_compile=jit_compile)
-        dataset = batches.dataset().map(LossModel.arrange)
+        dataset = batches.dataset()
         history = model.fit(dataset, steps_per_epoch=4, shuffle=False, verbose=0)
         histories.append([*history.history["loss"], *map(array, model.weights)])
     assert_all_close(*histories)
@@ -219,9 +224,14 @@ def test_the_loss_of_float16_is_scaled(wrap, tmp_path):
         compile_model(one, RECIPE)
         assert isinstance(one.optimizer, keras.optimizers.LossScaleOptimizer)
     batch = only_batch(corpus_of(sentences(20)))
-    batch = LossModel.arrange(*batch) if isinstance(model, LossModel) else batch
     losses = [float(model.train_on_batch(*batch)) for _ in range(40)]
     assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize("name, value", [("loss", "mse"), ("weighted_metrics", [TokenLoss()])])
+def test_it_takes_no_other_loss_and_no_metrics_of_logits(name, value):
+    with pytest.raises(ValueError, match=f"a loss of its own.* Received: .*{name}="):
+        LossModel(small()).compile(**{name: value})
 
 
 def test_wrong_arguments_are_named():
@@ -240,6 +250,6 @@ def test_a_step_in_parts_has_the_loss_and_the_weights_of_the_whole(packed_width)
     halves = np.split((batch[1] != 0).sum(axis=1), 2)
     assert halves[0].sum() != halves[1].sum()
     model = LossModel(small(), packed=packed_width is not None)
-    expected = loss_and_gradients(model, LossModel.arrange(*batch))
+    expected = loss_and_gradients(model, batch)
     model.micro_batches = 2
-    check_equal(loss_and_gradients(model, LossModel.arrange(*batch)), expected)
+    check_equal(loss_and_gradients(model, batch), expected)

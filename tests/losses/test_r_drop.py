@@ -1,17 +1,13 @@
 """R-Drop: its loss, its gradient, and models that train with it."""
 
-import types
-
 import keras
 import numpy as np
 import pytest
 
-from keras_transformer.models import cross_entropy
+from keras_transformer.losses import loss_model
 from keras_transformer.training import LossModel
 from tests.closeness import assert_close
-from tests.oracle import loss as oracle
-from tests.precision.gradients import array, value_and_gradients
-from tests.training.test_loss_model import (
+from tests.losses.test_loss_model import (
     VOCAB,
     check_equal,
     corpus_of,
@@ -19,10 +15,13 @@ from tests.training.test_loss_model import (
     only_batch,
     sentences,
     small,
+    token_losses,
 )
+from tests.oracle import loss as oracle
+from tests.precision.gradients import array, value_and_gradients
 
 RNG = np.random.default_rng(3)
-ROWS, LENGTH, WIDTH, ALPHA = 3, 4, 6, 5.0
+ROWS, LENGTH, WIDTH, ALPHA = 3, 4, 16, 5.0
 
 
 def oracle_losses(states, embeddings, labels):
@@ -45,22 +44,18 @@ def slopes(function, at, step=1e-5):
 @pytest.mark.parametrize("slices", ["one", "several"])
 def test_loss_and_gradient_are_those_of_equation_4(monkeypatch, slices, equal_factors):
     if slices == "several":
-        monkeypatch.setattr(cross_entropy, "LOGITS_BYTES", 2 * 4 * VOCAB * 4)  # 4 tokens each
+        monkeypatch.setattr(loss_model, "LOGITS_BYTES", 2 * 4 * VOCAB * 4)  # 4 tokens each
     numbers = RNG.normal(size=(2 * ROWS, LENGTH, WIDTH)), RNG.normal(size=(VOCAB, WIDTH))
     labels = RNG.integers(1, VOCAB, (ROWS, LENGTH)).astype("int32")
     labels[0, 2:] = 0
     factors = np.ones(labels.shape) if equal_factors else RNG.random(labels.shape)
-    states, embeddings = (keras.Variable(some.astype("float32")) for some in numbers)
-
-    weights = embeddings, None
-    plain = types.SimpleNamespace(quantization_mode=None)
-    values = {"embedding": plain, "padding_id": 0, "vocab_size": VOCAB}
-    embedding = types.SimpleNamespace(output_weights=lambda: weights, **values)
-    weight = cross_entropy.uniform_share(0.1, VOCAB)
-    layer = cross_entropy.ProjectedCrossEntropy(embedding, weight, ALPHA)
+    states = keras.Variable(numbers[0].astype("float32"))
+    model = LossModel(small(), r_drop=ALPHA)
+    embeddings = model.transformer.target_embedding.embeddings
+    embeddings.assign(numbers[1])
 
     def weighted_sum():
-        losses = layer(keras.ops.convert_to_tensor(states), labels, training=True)
+        losses = model.token_losses(keras.ops.convert_to_tensor(states), labels, training=True)
         return keras.ops.sum(losses * keras.ops.convert_to_tensor(factors, "float32"))
 
     value, gradients = value_and_gradients(weighted_sum, [states, embeddings])
@@ -78,29 +73,30 @@ def test_loss_and_gradient_are_those_of_equation_4(monkeypatch, slices, equal_fa
 @pytest.mark.parametrize("packed_width", [24, pytest.param(None, marks=pytest.mark.slow)])
 def test_without_dropout_nothing_changes(packed_width):
     model, packed = small(), packed_width is not None
-    batch = LossModel.arrange(*only_batch(corpus_of(sentences(9)), packed_width))
+    batch = only_batch(corpus_of(sentences(9)), packed_width)
     expected = loss_and_gradients(LossModel(model, packed=packed), batch)
     check_equal(loss_and_gradients(LossModel(model, packed=packed, r_drop=5.0), batch), expected)
 
 
 def test_the_two_passes_drop_differently_and_only_in_training():
-    batch = LossModel.arrange(*only_batch(corpus_of(sentences(9))))
+    batch = only_batch(corpus_of(sentences(9)))
+    inputs, labels, _ = batch
     losses, answers = {}, {}
     for alpha in (1e-6, 5.0):
         model = LossModel(small(dropout=0.3), r_drop=alpha)
-        answers[alpha] = array(model(batch[0]))
-        losses[alpha] = array(model(batch[0], training=True))
-        assert losses[alpha].shape == batch[1].shape
-    plain = LossModel(small(dropout=0.3))(batch[0])
+        answers[alpha] = array(token_losses(model, inputs, labels))
+        losses[alpha] = array(token_losses(model, inputs, labels, training=True))
+        assert losses[alpha].shape == labels.shape
+    plain = array(token_losses(LossModel(small(dropout=0.3)), inputs, labels))
     for alpha in losses:
-        np.testing.assert_array_equal(answers[alpha], array(plain))
+        np.testing.assert_array_equal(answers[alpha], plain)
     # The same seeds drop the same, so that only the divergences differ.
-    assert (losses[5.0] > losses[1e-6] + 1e-4)[batch[1] != 0].all()
+    assert (losses[5.0] > losses[1e-6] + 1e-4)[labels != 0].all()
 
 
 @pytest.mark.tensorflow_only("steps in parts need the TensorFlow backend")
 def test_a_step_in_parts_is_the_step():
-    batch = LossModel.arrange(*only_batch(corpus_of(sentences(20))))
+    batch = only_batch(corpus_of(sentences(20)))
     model = LossModel(small(), r_drop=5.0)
     expected = loss_and_gradients(model, batch)
     model.micro_batches = 2

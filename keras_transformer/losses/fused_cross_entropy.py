@@ -1,143 +1,17 @@
-"""Cross-entropy with label smoothing, of logits or together with the projection to logits.
+"""Cross-entropy and its gradient in one pass, on TensorFlow.
 
-The smoothed target is `1 - a` times the label plus `a` times the uniform distribution over all `V`
-ids (see `uniform_share`). So the loss is `-(1 - a) * log p(label) - a * mean(log p)`, which
-needs no `[..., V]` target. Its gradient with respect to the logits is `softmax(logits) - target`.
-Without XLA every operation is a pass over `[tokens, V]`, so on TensorFlow loss and gradient share
-one softmax.
+Without XLA every operation is a pass over `[tokens, V]`, so loss and gradient share one softmax:
+the gradient of `cross_entropy` with respect to the logits is `softmax(logits) - target`.
 """
 
 import functools
 
-import keras
-from keras import ops
+import tensorflow as tf
 
 from keras_transformer.layers.tensors import Tensor, at_least_float32
 
-if keras.backend.backend() == "tensorflow":
-    import tensorflow as tf
-if keras.backend.backend() == "jax":
-    import jax
-
-# Maximum size of the logits that exist at the same time. Small slices cost time, because each
-# product prepares the embeddings again (on two cores, with 2,048 x 32,000 logits in bfloat16,
-# slices of 128 MB are 5% slower than one slice).
-LOGITS_BYTES = 512 * 2**20
-# A GPU has the memory for larger slices on JAX, whose gradient computes all slices but one again.
-_GPU_FACTOR = 8
 # A smaller probability has lost digits in float32.
 _SMALLEST_EXACT = 1e-30
-
-
-def uniform_share(label_smoothing: float, num_classes: int, convention: str = "t2t") -> float:
-    """Returns `a`, the share of the uniform distribution over all ids in the smoothed target."""
-    if convention == "t2t" and num_classes > 1:
-        return label_smoothing * num_classes / (num_classes - 1)
-    return label_smoothing
-
-
-def cross_entropy(labels: Tensor, logits: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Returns the cross-entropy of labels `[...]` and logits `[..., V]`, in at least float32.
-
-    `smoothing` is the `uniform_share` of the target.
-    """
-    if keras.backend.backend() == "jax":
-        # XLA makes two passes over the logits of this, and one of its gradient. A lookup of the
-        # label would be a pass of its own, with a gradient as large as the logits.
-        logits = logits - ops.stop_gradient(ops.max(logits, axis=-1, keepdims=True))
-        is_label = ops.equal(ops.arange(logits.shape[-1], dtype="int32"), labels[..., None])
-        of_labels = ops.sum(ops.where(is_label, logits, 0.0), axis=-1)
-        normalizer = ops.log(ops.sum(ops.exp(logits), axis=-1))
-        return normalizer - (1.0 - smoothing) * of_labels - smoothing * ops.mean(logits, axis=-1)
-    log_probabilities = ops.log_softmax(logits)
-    of_labels = ops.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0]
-    return -(1.0 - smoothing) * of_labels - smoothing * ops.mean(log_probabilities, axis=-1)
-
-
-def _r_drop_losses(labels, logits, smoothing, alpha):
-    """Returns half of the loss of R-Drop (Liang et al., 2021, equation 4) for every token.
-
-    It is the mean of the cross-entropies of two passes, `[tokens, 2, V]`, plus `alpha / 4` times
-    the sum of the two KL divergences between their distributions.
-    """
-    entropies = cross_entropy(ops.stack([labels, labels], axis=1), logits, smoothing)
-    log_probabilities = ops.log_softmax(logits)
-    first, second = log_probabilities[:, 0], log_probabilities[:, 1]
-    products = (ops.exp(first) - ops.exp(second)) * (first - second)
-    return ops.mean(entropies, axis=1) + alpha / 4 * ops.sum(products, axis=-1)
-
-
-class ProjectedCrossEntropy(keras.layers.Layer):
-    """Cross-entropy of `states . embeddings^T`, in slices that need little memory; 0 on padding.
-
-    `embedding` is a `TiedEmbedding`, `smoothing` as in `cross_entropy`, `r_drop` the alpha of
-    R-Drop: above 0, `states` hold each sentence of the labels twice in training. With
-    `static_shapes`, TensorFlow computes all logits at once, for XLA.
-    """
-
-    def __init__(self, embedding, smoothing: float, r_drop: float = 0.0, **kwargs):
-        # Casts nothing: the gradient of the matrix, a sum over all tokens, keeps its precision.
-        super().__init__(autocast=False, **kwargs)
-        self.embedding = embedding
-        self.smoothing = smoothing
-        self.r_drop = r_drop
-        self.static_shapes = False
-
-    def call(self, states, labels, training=False):
-        is_tensorflow = keras.backend.backend() == "tensorflow"
-        is_token = ops.not_equal(labels, self.embedding.padding_id)
-        r_drop = self.r_drop if training else 0.0
-        slice_size = max(1, _logits_bytes() // (8 if r_drop else 4) // self.embedding.vocab_size)
-        if r_drop:
-            (batch, length), width = ops.shape(labels), states.shape[-1]
-            # [batch * 2, length, width] -> [batch, length, 2, width]
-            states = ops.transpose(ops.reshape(states, (batch, 2, length, width)), (0, 2, 1, 3))
-        if self.embedding.embedding.quantization_mode is not None:
-            project = self.embedding.project  # It rounds the states too, as the model does.
-        else:
-            states, matrix = self._with_bias(states)
-            if is_tensorflow and not self.static_shapes:
-                options = self.smoothing, slice_size, r_drop
-                return _fused_losses(states, matrix, labels, is_token, training, *options)
-            project = functools.partial(_product, ops.cast(matrix, states.dtype))
-
-        def slice_losses(states, labels):
-            logits = project(states)
-            logits = ops.cast(logits, at_least_float32(logits.dtype))
-            if r_drop:
-                return _r_drop_losses(labels, logits, self.smoothing, r_drop)
-            return cross_entropy(labels, logits, self.smoothing)
-
-        flat = ops.reshape(states, (-1, *states.shape[2:]))
-        flat_labels = ops.reshape(labels, (-1,))
-        if is_tensorflow or flat.shape[0] <= slice_size:
-            losses = slice_losses(flat, flat_labels)
-        else:  # The gradient computes the logits of a slice again.
-            recomputed = keras.remat(slice_losses)
-            slices = [slice(n, n + slice_size) for n in range(0, flat.shape[0], slice_size)]
-            losses = ops.concatenate([recomputed(flat[part], flat_labels[part]) for part in slices])
-        losses = ops.where(ops.reshape(is_token, (-1,)), losses, 0.0)
-        return ops.reshape(losses, ops.shape(labels))
-
-    def _with_bias(self, states):
-        """Returns states and matrix, with a column of ones and the bias if there is a bias."""
-        matrix, bias = self.embedding.output_weights()
-        if bias is None:
-            return states, matrix
-        states = ops.concatenate([states, ops.ones_like(states[..., :1])], axis=-1)
-        return states, ops.concatenate([matrix, ops.expand_dims(bias, 1)], axis=1)
-
-    def compute_output_spec(self, states, labels, training=False):
-        return keras.KerasTensor(labels.shape, dtype=at_least_float32(self.compute_dtype))
-
-
-def _logits_bytes():
-    is_on_gpu = keras.backend.backend() == "jax" and jax.default_backend() == "gpu"
-    return (_GPU_FACTOR if is_on_gpu else 1) * LOGITS_BYTES
-
-
-def _product(matrix, states):
-    return ops.matmul(states, ops.transpose(matrix))
 
 
 def fused_cross_entropy(labels: Tensor, logits: Tensor, smoothing: float) -> Tensor:
@@ -180,27 +54,49 @@ def _losses_of_logits(num_classes, dtype):
     return losses_of
 
 
-def _fused_losses(states, embeddings, labels, is_token, training, smoothing, slice_size, r_drop):
-    """Returns the losses, computed without padding; in training, together with the gradient."""
+def fused_projected_cross_entropy(
+    labels: Tensor,
+    states: Tensor,
+    embeddings: Tensor,
+    smoothing: float,
+    is_token: Tensor,
+    tokens_per_slice: int,
+    r_drop: float,
+    training: bool,
+) -> Tensor:
+    """Returns the cross-entropy of `states . embeddings^T` at each label, 0 at padding.
+
+    Args:
+        labels: `[batch, length]`, int32.
+        states: `[batch, length, d_model]`; with R-Drop `[batch, length, 2, d_model]`.
+        embeddings: `[V, d_model]`.
+        smoothing: `a` of `uniform_share`.
+        is_token: `[batch, length]`, bool; the others are not computed.
+        tokens_per_slice: Number of tokens whose logits exist at the same time.
+        r_drop: Alpha of R-Drop, 0 for none.
+        training: Whether to compute the gradient together with the losses.
+
+    Returns:
+        `[batch, length]`, in at least float32.
+    """
     positions = tf.where(is_token)
     tokens, token_labels = tf.gather_nd(states, positions), tf.gather_nd(labels, positions)
     embeddings = tf.convert_to_tensor(embeddings)
     if training:
         dtypes = tokens.dtype.name, embeddings.dtype.name
-        token_losses = _token_losses(
-            embeddings.shape, tokens.shape[1:], *dtypes, slice_size, r_drop
-        )
+        options = tokens_per_slice, r_drop
+        token_losses = _token_losses(embeddings.shape, tokens.shape[1:], *dtypes, *options)
         losses = token_losses(tokens, embeddings, token_labels, smoothing)
     else:
         ones = tf.ones_like(token_labels, at_least_float32(tokens.dtype))
-        losses = _in_slices(tokens, embeddings, token_labels, ones, smoothing, slice_size)
+        losses = _in_slices(tokens, embeddings, token_labels, ones, smoothing, tokens_per_slice)
     losses = tf.scatter_nd(positions, losses, tf.shape(labels, positions.dtype))
     losses.set_shape(labels.shape)
     return losses
 
 
 @functools.cache
-def _token_losses(matrix_shape, token_shape, dtype, embeddings_dtype, slice_size, r_drop):
+def _token_losses(matrix_shape, token_shape, dtype, embeddings_dtype, tokens_per_slice, r_drop):
     """Returns a TensorFlow function of tokens, embeddings, labels and `smoothing`, for all models.
 
     The forward pass computes the gradients too, for an upstream gradient that is the same for all
@@ -219,7 +115,7 @@ def _token_losses(matrix_shape, token_shape, dtype, embeddings_dtype, slice_size
         @tf.custom_gradient
         def differentiable_losses(tokens, embeddings):
             def with_gradients(factors):
-                arguments = tokens, embeddings, labels, factors, smoothing, slice_size
+                arguments = tokens, embeddings, labels, factors, smoothing, tokens_per_slice
                 return _in_slices(*arguments, r_drop, with_gradient=True)
 
             losses, *gradients = with_gradients(tf.ones_like(labels, wide))
@@ -240,7 +136,14 @@ def _token_losses(matrix_shape, token_shape, dtype, embeddings_dtype, slice_size
 
 
 def _in_slices(
-    tokens, embeddings, labels, factors, smoothing, slice_size, r_drop=0.0, with_gradient=False
+    tokens,
+    embeddings,
+    labels,
+    factors,
+    smoothing,
+    tokens_per_slice,
+    r_drop=0.0,
+    with_gradient=False,
 ):
     """Returns losses, and gradients of their sum weighted by `factors`, slice by slice."""
     matrix, wide = tf.cast(embeddings, tokens.dtype), factors.dtype
@@ -250,14 +153,14 @@ def _in_slices(
     # one everywhere.
     at_label, everywhere = (smoothing - 1.0) / passes, -smoothing / matrix.shape[0] / passes
     number = tf.shape(tokens)[0]
-    count = tf.maximum(1, (number + slice_size - 1) // slice_size)  # A replica may have no token.
+    count = tf.maximum(1, -(-number // tokens_per_slice))  # A replica may have no token.
     arrays = [
         tf.TensorArray(kind, count, element_shape=shape, infer_shape=False)
         for kind, shape in ((factors.dtype, [None]), (tokens.dtype, [None, *tokens.shape[1:]]))
     ]
 
     def body(index, losses, token_gradients, dense_gradient, sparse_gradient):
-        here = slice(index * slice_size, tf.minimum((index + 1) * slice_size, number))
+        here = slice(index * tokens_per_slice, (index + 1) * tokens_per_slice)
         states = tf.reshape(tokens[here], [-1, tokens.shape[-1]])
         labels_here = tf.repeat(labels[here], passes)
         logits = tf.cast(tf.matmul(states, matrix, transpose_b=True), wide)
@@ -284,7 +187,7 @@ def _in_slices(
             at_labels -= tf.cast(tf.gather(rounded, labels, batch_dims=1), wide)
         at_labels = at_labels[:, None]
         others = at_labels * tf.cast(tf.gather(matrix, labels), wide) + everywhere * matrix_sum
-        # The small matrices are scaled instead of the large one.
+        # Rows of the small matrices are scaled instead of those of the large one.
         by_states = (tf.cast(tf.matmul(rounded, matrix), wide) + others) * factors
         scaled = tf.cast(states, wide) * factors
         # In this order oneDNN copies the small matrix, not the large one.
@@ -325,7 +228,7 @@ def _losses_and_softmax(labels, logits, mean, smoothing):
 
 
 def _with_divergences(losses, softmax, logits, alpha):
-    """Returns `_r_drop_losses` of pairs of passes, and the part of the gradient for each logit."""
+    """Returns the losses of R-Drop of pairs of passes, and the part of the gradient by logit."""
     p, q = tf.unstack(tf.reshape(softmax, [-1, 2, softmax.shape[-1]]), axis=1)
     first, second = tf.unstack(tf.reshape(logits, [-1, 2, logits.shape[-1]]), axis=1)
     difference = first - second
