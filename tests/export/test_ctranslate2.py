@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from keras_transformer.data import SubwordTokenizer
 from keras_transformer.decoding import GreedySearch, MinimumLength, NoRepeatNgrams, SuppressTokens
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_ctranslate2
@@ -77,17 +76,6 @@ class TestAnswers:
         processor, _ = pieces_of(directory, [], "target_tokenizer")
         found = greedy(load(directory), sources, translator)
         assert [processor.decode(pieces) for pieces in found] == translator.translate(TEXTS)
-
-    def test_whitespace_pieces(self, tmp_path):
-        tokenizer = SubwordTokenizer(["re@@", "d", "house", "a"])
-        translator = Translator(tiny_model(vocab_size=8), tokenizer)
-        directory = export_ctranslate2(translator, tmp_path / "m")
-        assert (directory / "tokenizer.txt").is_file()
-        pairs = ["a re@@ d", "house"], ["house a", "re@@ d"]
-        sources, targets = ([text.split() for text in texts] for texts in pairs)
-        found = log_probabilities(load(directory), sources, targets)
-        expected = [score.log_probability for score in translator.score(*pairs)]
-        assert_close(found, expected, scale=1.0)
 
     def test_beam_search_divides_by_the_length_with_eos(self, directory):
         _, sources = pieces_of(directory, TEXTS)

@@ -5,7 +5,6 @@ import pytest
 
 from keras_transformer.bridges import load_opus_mt
 from keras_transformer.decoding import GreedySearch
-from keras_transformer.errors import UserError
 from keras_transformer.export import export_ctranslate2, export_saved_model
 from keras_transformer.export.saved_model import warmup_texts
 from tests.bridges.published import PORTUGUESE, SOURCES, learn_files, save_arrays
@@ -49,16 +48,6 @@ def test_a_text_without_a_language_fails_alone_in_the_server(translator, tmp_pat
     assert (np.isneginf(scores) == lacks).all() and np.isfinite(scores[~lacks]).all()
     for request in warmup_texts(translator.source_tokenizer):
         assert all(translator.source_tokenizer.encode_batch(request))
-
-
-def test_words_are_aligned_with_the_language_in_front_of_the_text(translator):
-    texts = [f"{PORTUGUESE} a dog runs", f"{PORTUGUESE}a dog", ""]
-    found = translator.align(texts, ["ein Hund", "Hund", ""])
-    for text, alignment in zip(texts, found, strict=True):
-        assert {source for source, _ in alignment.pairs} <= set(range(len(text.split())))
-    assert found[0].pairs and found[1].pairs and not found[2].pairs
-    with pytest.raises(UserError, match=f"target language: {PORTUGUESE}"):
-        translator.align(["a dog"], ["ein Hund"])
 
 
 @pytest.mark.tensorflow_only("a SavedModel is written there")

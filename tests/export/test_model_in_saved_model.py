@@ -9,7 +9,7 @@ from keras_transformer.export import export_saved_model
 from keras_transformer.export.steps import copy_of
 from keras_transformer.inference.translator import Translator
 from keras_transformer.layouts import IN_SAVED_MODEL
-from keras_transformer.models import Ensemble, weight_files
+from keras_transformer.models import weight_files
 from keras_transformer.models.weight_files import load_saved_model_weights
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array
@@ -34,8 +34,7 @@ def test_attention_is_that_of_the_exported_model(exported, translator):
     assert names == {"config.json", "source_tokenizer.model", "target_tokenizer.model"}
 
 
-@pytest.mark.parametrize("exporter_has_amx", [False, True])
-@pytest.mark.parametrize("has_amx", [False, True])
+@pytest.mark.parametrize("has_amx, exporter_has_amx", [(False, True), (True, False)])
 def test_another_processor_may_have_exported_the_weights(
     tmp_path, monkeypatch, has_amx, exporter_has_amx
 ):
@@ -65,9 +64,3 @@ def test_in_bfloat16_it_is_that_of_the_rounded_model_with_the_search_of_the_expo
     check_same_attention(
         loaded, Translator(copy_of(model, "bfloat16"), tiny_tokenizer(), **settings)
     )
-
-
-@pytest.mark.slow
-def test_an_ensemble_has_none(tmp_path):
-    pipeline = Translator(Ensemble([tiny_model(1), tiny_model(2)]), tiny_tokenizer())
-    assert not (export_saved_model(pipeline, tmp_path / "m") / IN_SAVED_MODEL).exists()

@@ -118,10 +118,6 @@ def test_metadata_are_those_of_the_saved_model(ask, exported):
             assert without == expected_
 
 
-def test_every_kind_of_request_is_shown():
-    assert len(REST) == 6
-
-
 def test_grpc_client(loaded):
     """The page's client against a server that feeds its tensors to the signatures."""
     grpc = pytest.importorskip("grpc", reason=NEEDS_API)

@@ -3,7 +3,6 @@
 import pytest
 import tensorflow as tf
 
-from keras_transformer.data import SubwordTokenizer
 from keras_transformer.export.saved_model import warmup_texts
 from tests.tiny_translator import tiny_tokenizer
 
@@ -50,13 +49,3 @@ def test_bytes_are_those_of_the_messages_written_by_hand(exported):
     spec = field(1, b"en_de") + field(3, b"serving_default")
     request = field(1, spec) + field(2, field(1, b"text") + field(2, tensor))
     assert records(exported)[0] == field(6, field(1, request))
-
-
-@pytest.mark.parametrize("size", [4, 5, 30])
-def test_texts_of_a_small_vocabulary(size):
-    """Ids stay inside it, and texts of many pieces have many."""
-    tokenizer = SubwordTokenizer([f"w{number}" for number in range(size)])
-    [short], batch = warmup_texts(tokenizer)
-    assert len(tokenizer.encode(short)) == 8
-    assert [len(tokenizer.encode(text)) for text in batch] == [24, 16, 8, 1]
-    assert "<" not in short
