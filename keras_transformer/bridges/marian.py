@@ -8,12 +8,12 @@ so a copy permutes the stream's axis of every weight.
 
 import functools
 import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from keras_transformer.bridges import peer
-from keras_transformer.bridges.torch import tensors
 from keras_transformer.checks import check_positive_integer
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.layers.effective_weights import plain_copy
@@ -39,6 +39,8 @@ NAMES = {
     "intermediate_dim": ("encoder_ffn_dim", "decoder_ffn_dim"),
 }
 _SIDES = ("encoder", "decoder")
+# The variables of our layers -> Marian's.
+_KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 # The axis of the residual stream in our variables that have one, by the end of their paths.
 _STREAM_AXES = {
     r".*/((query|key|value|inner)/kernel|(output|outer)/bias|gamma|beta)": 0,
@@ -169,21 +171,43 @@ def _norms(marian):
     return [module for module in marian.modules() if isinstance(module, torch.nn.LayerNorm)]
 
 
+def block_weights(transformer: Transformer, tensor_of: Callable) -> Iterator[tuple[dict, dict]]:
+    """Yields our variables of each block by path, and Marian's tensors in the same layout.
+
+    Args:
+        transformer: Our model.
+        tensor_of: Returns Marian's tensor with a name in its files, such as
+            `"model.encoder.layers.0.fc1.weight"`, and a shape.
+    """
+    for side in _SIDES:
+        for number, block in enumerate(getattr(transformer, side).blocks):
+            variables, tensors = peer.variables(block, "Marian"), {}
+            for path, variable in variables.items():
+                *names, kind = path.split("/")
+                name = ".".join([f"model.{side}.layers.{number}", *names, _KINDS[kind]])
+                if variable is None:  # A bias that ours lacks, as wide as the outputs of its map.
+                    tensors[path] = tensor_of(name, None)
+                elif kind == "kernel":
+                    tensors[path] = tensor_of(name, variable.shape[::-1]).T
+                else:
+                    tensors[path] = tensor_of(name, variable.shape)
+            yield variables, tensors
+
+
 def _weights(transformer, marian):
     """Yields our variables and Marian's tensors by path: of the embedding, then of each block."""
+    state = marian.state_dict()
+
+    def tensor_of(name, shape):
+        rule = "A MarianMTModel must have the weights of its class, not those of LoRA"
+        peer.check_supported(name in state, rule, f"a model without {name!r}")
+        return state[name]
+
     embedding = transformer.target_embedding
-    yield (
-        {"embeddings": embedding.embeddings, "final_logits_bias": embedding.bias},
-        {
-            "embeddings": marian.model.shared.weight.detach(),
-            "final_logits_bias": marian.final_logits_bias,
-        },
-    )
-    for side in _SIDES:
-        blocks, layers = getattr(transformer, side).blocks, getattr(marian.model, side).layers
-        for block, layer in zip(blocks, layers, strict=True):
-            variables = peer.variables(block, "Marian")
-            yield variables, tensors(layer, variables)
+    names = "model.shared.weight", "final_logits_bias"
+    variables = dict(zip(names, (embedding.embeddings, embedding.bias), strict=True))
+    yield variables, {name: state[name] for name in names}
+    yield from block_weights(transformer, tensor_of)
 
 
 def reordered(variable, values, order):

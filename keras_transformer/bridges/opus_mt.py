@@ -12,7 +12,13 @@ import numpy as np
 
 from keras_transformer.bridges import peer
 from keras_transformer.bridges.hub import find_model, read_weights
-from keras_transformer.bridges.marian import ACTIVATIONS, NAMES, marian_order, reordered
+from keras_transformer.bridges.marian import (
+    ACTIVATIONS,
+    NAMES,
+    block_weights,
+    marian_order,
+    reordered,
+)
 from keras_transformer.data.mapped_tokenizer import MappedTokenizer
 from keras_transformer.data.tokenizer import BOS_ID, LANGUAGE, PAD_ID, SPECIAL_PIECES
 from keras_transformer.data.tokenizer_pair import LARGEST_VOCABULARY
@@ -44,7 +50,6 @@ _NEUTRAL = {
     "begin_suppress_tokens forced_bos_token_id exponential_decay_length_penalty max_time "
     "watermarking_config dola_layers",
 }
-_KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _EPSILON = 1e-5  # torch's default, which transformers does not write into files
 # The logit of ids that must not be generated.
 _NEVER = -100.0
@@ -244,14 +249,6 @@ class _Weights:
         bias = peer.array(self._get("final_logits_bias", 1, sizes[-1]))[0, rows[-1]]
         bias[[PAD_ID, BOS_ID]] = _NEVER
         peer.read({"bias": model.target_embedding.bias}, {"bias": bias})
-        for side in ("encoder", "decoder"):
-            for number, block in enumerate(getattr(model, side).blocks):
-                variables, tensors = peer.variables(block, "Marian"), {}
-                for path, variable in variables.items():
-                    *names, kind = path.split("/")
-                    name = ".".join([f"model.{side}.layers.{number}", *names, _KINDS[kind]])
-                    is_kernel = kind == "kernel"
-                    tensor = self._get(name, *variable.shape[:: -1 if is_kernel else 1])
-                    tensors[path] = tensor.T if is_kernel else tensor
-                peer.read(variables, tensors, reorder)
+        for variables, tensors in block_weights(model, lambda name, shape: self._get(name, *shape)):
+            peer.read(variables, tensors, reorder)
         check_finite(model, self._path)

@@ -80,7 +80,7 @@ def test_the_command_leaves_a_model_alone_if_the_source_is_wrong(published, run,
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize("kind", ["trained", "saved", "other", "imported"])
+@pytest.mark.parametrize("kind", ["trained", "other", "imported"])
 def test_the_command_replaces_its_own_model_alone(published, run, tmp_path, kind):
     folder, model = published("opus"), tmp_path / "model"
     translator = load_opus_mt(folder)
@@ -97,14 +97,6 @@ def test_the_command_replaces_its_own_model_alone(published, run, tmp_path, kind
     after = {path.name: path.read_bytes() for path in model.iterdir()}
     assert (status == 0) == (kind == "imported") and before == after, errors
     assert kind == "imported" or (errors.count("\n") == 1 and repr(str(model)) in errors)
-
-
-@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "huge"])
-def test_a_card_that_is_no_text_is_not_read_to_its_end(published, tmp_path, kind):
-    for path in published("opus").iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    _replace_by("README.md", kind)(tmp_path)
-    assert load_opus_mt(tmp_path).origin == {"name": str(tmp_path)}
 
 
 def test_a_model_directory_keeps_all(published, tmp_path):
@@ -178,10 +170,6 @@ def _declare_terabytes(folder):
     path.write_bytes(struct.pack("<Q", len(content)) + content)
 
 
-def _long_header(folder):
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 10**13) + b"{}")
-
-
 def _safe_integers(folder):
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     tensors["model.shared.weight"] = tensors["model.shared.weight"].astype("int8")
@@ -219,12 +207,6 @@ def _replace_by(name, kind):
     return change
 
 
-_READ = {"config.json": "a pipe or a device|cannot be read|larger than", "vocab.json": "",
-         "generation_config.json": "", "source.spm": "without source.spm|larger than",
-         "model.safetensors": "with neither|it is damaged"}  # fmt: skip
-_READ |= dict.fromkeys(("vocab.json", "generation_config.json"), _READ["config.json"])
-
-
 def _change_tensor(change):
     def change_file(folder):
         torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
@@ -241,19 +223,13 @@ def _change_tensor(change):
 
 _TENSORS = {
     "sparse": lambda torch, tensor: tensor.to_sparse(),
-    "compressed": lambda torch, tensor: tensor.to_sparse_csr(),
-    "without values": lambda torch, tensor: tensor.to("meta"),
     "quantized": lambda torch, tensor: torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8),
-    "complex": lambda torch, tensor: tensor.to(torch.complex64),
-    "integers": lambda torch, tensor: tensor.to(torch.int8),
     "repeated": lambda torch, tensor: torch.zeros(()).expand(10**9, 32),
 }
 _NOT_PLAIN = "pytorch_model.bin' cannot be read: .*'model.shared.weight' is not a dense tensor"
 _GENERATION = {
-    "do_sample": True, "early_stopping": True, "no_repeat_ngram_size": 3, "min_length": 2,
-    "repetition_penalty": 1.2, "num_beam_groups": 2, "forced_bos_token_id": 5,
-    "forced_eos_token_id": 5, "bad_words_ids": [[5]], "suppress_tokens": [5],
-    "eos_token_id": 5, "decoder_start_token_id": 5,
+    "do_sample": True, "min_length": 2, "repetition_penalty": 1.2, "forced_bos_token_id": 5,
+    "bad_words_ids": [[5]], "decoder_start_token_id": 5,
 }  # fmt: skip
 
 WRONG = {
@@ -269,7 +245,6 @@ WRONG = {
     },
     "truncated": (_truncate, "model.safetensors' cannot be read: it is damaged"),
     "10 TB": (_declare_terabytes, "model.safetensors' cannot be read: it is damaged"),
-    "10 TB of header": (_long_header, "model.safetensors' cannot be read: it is damaged"),
     "executes": (_pickle, "pytorch_model.bin' cannot be read: .*more than tensors"),
     "vocabulary": (_other_vocabulary, "'model.shared.weight' must have the shape .*Received: "),
     "ids twice": (_change_json("vocab.json", **{"</s>": 1}), "must give the ids from 0 to"),
@@ -280,25 +255,20 @@ WRONG = {
     "unscaled": (_change_json("config.json", scale_embedding=None), "scale_embedding=False"),
     "heads": (_change_json("config.json", decoder_attention_heads=2), r"attention_heads=\[4, 2\]"),
     "layers": (_change_json("config.json", encoder_layers=3), "has .* numbers, fewer than"),
-    "wide": (_change_json("config.json", d_model=64), "must have the shape"),
     "huge": (_change_json("config.json", d_model=2**30), "must have the shape"),
     "end": (_change_json("config.json", eos_token_id=5), "eos_token_id=5"),
-    **{
-        f"{number} beams": (_change_json("generation_config.json", num_beams=number), "beam_size=")
-        for number in (0, 10**9)
-    },
-    **{
-        f"{name} {kind}": (_replace_by(name, kind), message)
-        for name, message in _READ.items()
-        for kind in ("pipe", "endless", "huge", "folder")
-    },
+    "beams": (_change_json("generation_config.json", num_beams=10**9), "beam_size="),
+    "a pipe": (_replace_by("config.json", "pipe"), "a pipe or a device"),
+    "an endless file": (_replace_by("vocab.json", "endless"), "a pipe or a device|cannot be read"),
+    "a huge file": (_replace_by("generation_config.json", "huge"), "larger than"),
+    "a folder": (_replace_by("source.spm", "folder"), "without source.spm"),
+    "huge weights": (_replace_by("model.safetensors", "huge"), "it is damaged"),
     **{name: (_change_tensor(change), _NOT_PLAIN) for name, change in _TENSORS.items()},
     "not finite": (_change_tensor(lambda torch, t: t / 0), "pytorch_model.bin'.*not finite"),
     "safe integers": (_safe_integers, "model.safetensors' cannot be read: .*is not a dense tensor"),
     **{
-        f"{file} {name}": (_change_json(file, **{name: value}), f"{name}=")
+        name: (_change_json("generation_config.json", **{name: value}), f"{name}=")
         for name, value in _GENERATION.items()
-        for file in ("config.json", "generation_config.json")
     },
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from keras_transformer.bridges import from_keras_hub, to_keras_hub
 from keras_transformer.layers import DecoderBlock, EncoderBlock
 from tests.bridges.cases import LONG_SWEEP, SWEEP, Case, cases
 from tests.bridges.comparison import assert_same_weights, assert_small_errors
-from tests.bridges.keras_hub_peer import KINDS, calls, keras_hub_errors, make_layer
+from tests.bridges.keras_hub_peer import KINDS, calls, keras_hub_errors
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 
@@ -72,32 +72,10 @@ def test_the_papers_blocks_without_biases_are_exported_with_zeros(block_class, n
     assert not any(array(bias).any() for bias in biases)
 
 
-def test_a_layer_inside_a_model_is_imported():
-    """There, too, its weights are found by name."""
-    inputs = keras.Input((4, 8))
-    layer = make_layer("TransformerEncoder", Case())
-    model = keras.Model(inputs, layer(inputs), name="outer")
-    states = np.random.default_rng(0).normal(size=(2, 4, 8))
-    block = from_keras_hub(model.layers[1])
-    assert_close(array(block(states)), array(model(states)))
-
-
-def test_the_dtype_is_the_layers_unless_another_is_asked_for():
-    layer = keras_hub.layers.TransformerEncoder(6, 2, dtype="mixed_bfloat16")
-    layer.build(SHAPE)
-    block = from_keras_hub(layer)
-    assert block.dtype_policy.name == "mixed_bfloat16"
-    assert to_keras_hub(block).dtype_policy.name == "mixed_bfloat16"
-    assert from_keras_hub(layer, dtype="float32").dtype_policy.name == "float32"
-
-
 @pytest.mark.parametrize("function, make, message", [
     (from_keras_hub, lambda: keras.layers.Dense(3),
      "one of TransformerDecoder, TransformerEncoder. Receiv"),
-    (from_keras_hub, lambda: keras_hub.layers.TransformerEncoder(6, 2),
-     "Received: TransformerEncoder .*not built"),
     (to_keras_hub, lambda: EncoderBlock(**BLOCK), "Received: EncoderBlock .*not built"),
-    (to_keras_hub, lambda: keras.layers.Dense(3), "one of DecoderBlock, EncoderBlock. Received"),
     (to_keras_hub, lambda: built(EncoderBlock(**BLOCK, key_dim=3, value_dim=5), SHAPE),
      "size width / num_heads.*key_dim=3, value_dim=5"),
 ])  # fmt: skip

@@ -125,25 +125,11 @@ def test_an_exported_model_survives_its_files(tmp_path):
     assert_same_weights(from_marian(again), from_marian(marian))
 
 
-def test_padding_is_looked_up_as_zeros_here():
-    """The padding row counts in the logits alone, so it must not be lost."""
-    marian = make_marian(PADDED)
-    embeddings = marian.model.shared.weight.detach().numpy()
-    assert embeddings[0].any()
-    row = array(from_marian(marian).target_embedding.embeddings)[0]
-    np.testing.assert_array_equal(np.concatenate([row[0::2], row[1::2]]), embeddings[0])
-
-
 @pytest.mark.parametrize("settings,message", [
     ({"scale_embedding": False}, "must have scale_embedding=True.*scale_embedding=False"),
-    ({"share_encoder_decoder_embeddings": False},
-     "Received: share_encoder_decoder_embeddings=False"),
-    ({"pad_token_id": 1}, "must have pad_token_id=0. Received: pad_token_id=1"),
     ({"decoder_start_token_id": 0}, "another id than padding.*decoder_start_token_id=0"),
     ({"decoder_attention_heads": 4}, r"`attention_heads` must be the same.*\[2, 4\]"),
-    ({"decoder_ffn_dim": 5}, r"`ffn_dim` must be the same everywhere.*\[9, 5\]"),
     ({"activation_function": "gelu_new"}, "one of 'relu', .*activation_function='gelu_new'"),
-    ({"decoder_layerdrop": 0.1}, "Received: decoder_layerdrop=0.1"),
 ])  # fmt: skip
 def test_what_our_model_does_not_have_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
@@ -169,38 +155,21 @@ def test_other_positions_and_other_models_are_refused():
     marian.model.decoder.embed_positions.weight[1] = 0.0
     with pytest.raises(ValueError, match="sinusoids. Received: embed_positions"):
         from_marian(marian)
-    for name in ("lm_head", "model.encoder.embed_tokens"):
-        marian = make_marian(Case())
-        part = marian.get_submodule(name)
-        part.weight = torch.nn.Parameter(2 * part.weight.detach())
-        with pytest.raises(ValueError, match="matrix of `model.shared`. Received: another matrix"):
-            from_marian(marian)
     marian = make_marian(Case())
-    attention = marian.model.encoder.layers[0].self_attn
-    attention.q_proj = torch.nn.ModuleDict({"base_layer": attention.q_proj})  # as LoRA wraps it
-    with pytest.raises(ValueError, match="torch.nn.Linear. Received: ModuleDict"):
+    marian.lm_head.weight = torch.nn.Parameter(2 * marian.lm_head.weight.detach())
+    with pytest.raises(ValueError, match="matrix of `model.shared`. Received: another matrix"):
         from_marian(marian)
     with pytest.raises(ValueError, match="one of MarianMTModel. Received: .*type MarianModel"):
         from_marian(marian.model)
 
 
 @pytest.mark.parametrize("settings,message", [
-    ({"target_vocab_size": 9}, "models with target_vocab_size=None.*target_vocab_size=9"),
     ({"norm": "pre"}, "norm='post'. Received: norm='pre'"),
     ({"position": "learned", "max_length": 9}, "Received: position='learned'"),
     ({"key_dim": 3}, "key_dim=None or 4.0. Received: key_dim=3"),
-    ({"value_dim": 5}, "Received: value_dim=5"),
     ({"activation": "tanh"}, "one of 'relu', 'silu', 'gelu'. Received: activation='tanh'"),
 ])  # fmt: skip
 def test_what_marian_does_not_have_is_refused(settings, message):
     model = Transformer(TransformerConfig(**{**SMALL, **settings}))
     with pytest.raises(ValueError, match=message):
         to_marian(model)
-
-
-def test_the_number_of_positions_is_checked():
-    model = Transformer(TransformerConfig(**SMALL))
-    for max_length in (0, -3, 2.5):
-        message = f"positive integer. Received: max_length={max_length}"
-        with pytest.raises(ValueError, match=message):
-            to_marian(model, max_length)

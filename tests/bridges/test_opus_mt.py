@@ -12,9 +12,7 @@ from tests.bridges.published import (
     PORTUGUESE,
     SOURCES,
     TARGETS,
-    copy_files,
     published_files,
-    save_model,
     small_model,
 )
 from tests.closeness import assert_close
@@ -152,30 +150,3 @@ def test_other_files_of_weights(options, tmp_path):
     expected = load_opus_mt(tmp_path).model.get_weights()
     for found, want in zip(model.get_weights(), expected, strict=True):
         np.testing.assert_allclose(found, want, atol=2e-3 if "dtype" in options else 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["en-mg", "tc-big-en-pt"])
-def test_a_published_configuration_has_the_logits_of_transformers(name, tmp_path):
-    folder = copy_files(name, tmp_path / name)
-    settings = json.loads((folder / "config.json").read_text())
-    kept = [key for key in settings if key.startswith(("encoder_", "decoder_a", "decoder_f"))]
-    kept += ["decoder_layers", "d_model", "activation_function", "num_beams"]
-    marian = save_model(folder, bias=2.0, **{key: settings[key] for key in kept})
-    translator = load_opus_mt(folder)
-    tokenizer = transformers.MarianTokenizer.from_pretrained(str(folder))
-    texts = texts_for(translator)[:3]
-    theirs = tokenizer(texts, text_target=TARGETS, return_tensors="pt", padding=True)
-    labels = theirs.pop("labels")
-    start = torch.full((len(texts), 1), marian.config.pad_token_id)
-    inputs = torch.cat([start, labels[:, :-1]], dim=1)
-    want = marian(**theirs, decoder_input_ids=inputs).logits.detach().numpy()
-    source = padded([[*ids, 3] for ids in translator.source_tokenizer.encode_batch(texts)])
-    targets = translator.target_tokenizer.encode_batch(TARGETS)
-    logits = array(
-        translator.model({"source": source, "target": padded([[2, *t] for t in targets])})
-    )
-    ids = row_ids(translator, folder)
-    for row, target in enumerate(targets):
-        end = len(target) + 1
-        assert_close(logits[row, :end, 3:], want[row, :end][:, ids[3:]])

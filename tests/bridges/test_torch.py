@@ -136,16 +136,6 @@ def test_the_dtype_is_the_modules_unless_another_is_asked_for(dtype, policy, exp
     assert torch.equal(exported.in_proj_weight, module.in_proj_weight)
 
 
-def test_imported_layers_can_be_saved_and_loaded(tmp_path):
-    layer = from_torch(make_module("TransformerEncoder", Case(norm="pre", epsilon=1e-4)))
-    inputs = keras.Input(SHAPE[1:])
-    model = keras.Model(inputs, layer(inputs))
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    states = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
-    np.testing.assert_array_equal(array(again(states)), array(model(states)))
-
-
 def with_(module, **attributes):
     for name, value in attributes.items():
         setattr(module, name, value)
@@ -172,22 +162,16 @@ DECODER = functools.partial(nn.TransformerDecoderLayer, 8, 2, 6)
 
 @pytest.mark.parametrize("module,message", [
     (with_(ENCODER(), linear1=LowRank()), "Linear. Received: LowRank"),
-    (with_(DECODER(), linear2=LowRank()), "Linear. Received: LowRank"),
     (with_(ENCODER(), self_attn=nn.Linear(8, 8)),
      "must be one of MultiheadAttention. Received: attention of type Linear"),
     (with_(DECODER(dropout=0.0), multihead_attn=nn.MultiheadAttention(8, 2, kdim=5, vdim=5)),
      "as wide as the block. Received: embed_dim=8, kdim=5, vdim=5"),
     (encoder(nn.LayerNorm((3, 8))), "LayerNorm with weights"),
-    (encoder(nn.LayerNorm(8, elementwise_affine=False)), "LayerNorm with weights"),
     (nn.Linear(2, 2), "one of MultiheadAttention, .*Received: module of type Linear"),
     (nn.MultiheadAttention(8, 2, add_bias_kv=True), "Received: add_bias_kv=True"),
-    (nn.MultiheadAttention(8, 2, add_zero_attn=True), "add_zero_attn=True"),
     (ENCODER(activation=nn.GELU(approximate="tanh")), "exact GELU. Received: activation=GELU"),
-    (ENCODER(activation=nn.functional.silu), "Received: activation=<"),
     (with_(ENCODER(), norm1=nn.LayerNorm(8, eps=1e-3)),
      "`layer_norm_eps` must be the same everywhere. Received: .*0.001, 1e-05"),
-    (with_(ENCODER(), norm2=nn.RMSNorm(8)),
-     "must be a torch.nn.LayerNorm with weights. Received: RMSNorm"),
     (with_(DECODER(), dropout2=nn.Dropout(0.5)), "`dropout` must be the same"),
 ])  # fmt: skip
 def test_what_our_layers_do_not_have_is_refused(module, message):
@@ -205,7 +189,6 @@ def built(layer, *shapes):
     (lambda: EncoderBlock(**BLOCK), "build it first. Received: EncoderBlock .*not built"),
     (lambda: built(MultiHeadAttention(2, 3), SHAPE, SHAPE),
      "width / num_heads.*Received: key_dim=3, value_dim=3, num_heads=2, width 8"),
-    (lambda: built(EncoderBlock(**BLOCK, value_dim=5), SHAPE), "Received: .*value_dim=5"),
     (lambda: built(EncoderBlock(**BLOCK, sliding_window=2), SHAPE), "Received: sliding_window=2"),
     (lambda: built(EncoderBlock(**BLOCK, activation="silu"), SHAPE),
      "one of 'relu', 'gelu'. Received: activation='silu'"),

@@ -65,7 +65,7 @@ def test_weights_equal_the_oracles(monkeypatch):
 
 
 @pytest.mark.parametrize("variant", [
-    {"position": "rotary"}, {"position": "learned", "max_length": 60}, FLASH_WINDOW,
+    {"position": "learned", "max_length": 60}, FLASH_WINDOW,
     {"position": "relative", "norm": "pre", "num_heads": 2},
 ])  # fmt: skip
 def test_rows_of_every_variant_sum_to_one(variant):
@@ -87,12 +87,6 @@ def test_the_first_layers_window_is_the_middle_of_all_weights():
         inside = np.where(np.abs(np.subtract.outer(places, places)) < 3, weights, 0.0)
         expected = inside / inside.sum(axis=-1, keepdims=True)
         assert_close(getattr(window, kind)[0], expected)
-
-
-def test_flash_attention_changes_no_weight():
-    plain, flash = weights_of(**WINDOW), weights_of(**FLASH_WINDOW)
-    for kind in KINDS:
-        assert_close(getattr(plain, kind), getattr(flash, kind))
 
 
 def test_without_a_target_it_is_the_answer_of_the_search():
@@ -131,13 +125,12 @@ def test_what_cannot_be_drawn_is_named():
     with pytest.raises(UserError, match="answer must have at most 19 subwords"):
         attention_weights(short, "a", " a" * 30)
     parser = tiny_parser()
-    for text in ("", "  "):
-        with pytest.raises(UserError, match="text must have words"):
-            attention_weights(parser, text)
-    with pytest.raises(UserError, match="must have the words 'a dog'. Received: 'a cat'"):
-        attention_weights(parser, "a dog", "(S (XX a) (XX cat))")
-    with pytest.raises(UserError, match="open brackets"):
-        attention_weights(parser, "a dog", "(S (XX a) (XX dog)")
+    for tree, message in (
+        ("(S (XX a) (XX cat))", "words 'a dog'. Received: 'a cat'"),
+        ("(S", "open"),
+    ):
+        with pytest.raises(UserError, match=message):
+            attention_weights(parser, "a dog", tree)
 
 
 class TestView:
@@ -160,7 +153,6 @@ class TestView:
     @pytest.mark.parametrize(("arguments", "message"), [
         (("both",), "`attention` must be one of .* Received: attention='both'"),
         (("cross", 9), "`layer` must be a number from 1 to 2. Received: layer=9"),
-        (("cross", 0), "Received: layer=0"),
         (("cross", 1, 5), "`head` must be a number from 1 to 4. Received: head=5"),
         (("cross", None, 1), "A head needs a layer. Received: head=1"),
     ])  # fmt: skip
@@ -225,13 +217,6 @@ def test_what_is_shown_first_can_be_chosen(tmp_path):
     with pytest.raises(ValueError, match="`layer` must be a number from 1 to 2"):
         attention_page(weights, tmp_path / "b.html", layer=3)
     assert not (tmp_path / "b.html").exists()
-
-
-@pytest.mark.slow
-def test_sixty_words_of_the_big_model_are_less_than_a_megabyte(tmp_path):
-    pieces = ("▁subword",) * 80
-    path = attention_page(random_weights(pieces, pieces, 6, 16), tmp_path / "page.html")
-    assert path.stat().st_size < 1_100_000
 
 
 def test_text_is_never_markup(tmp_path):

@@ -58,16 +58,6 @@ def test_learning_curve_without_a_point_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_several_heads_are_small_multiples(tmp_path):
-    source, target = list("abcdefgh"), list("uvwxyz")
-    sizes = {
-        heads: png_size(plot_attention(attention(heads, 6, 8), source, target, tmp_path / "a.png"))
-        for heads in (1, 4, 5)
-    }
-    assert sizes[1][0] < sizes[4][0] < sizes[5][0]
-    assert sizes[1][1] < sizes[4][1]
-
-
 @pytest.mark.slow
 def test_all_layers_are_a_grid_of_layers_and_heads(tmp_path):
     source, target = list("abcdefgh"), list("uvwxyz")
@@ -78,14 +68,8 @@ def test_all_layers_are_a_grid_of_layers_and_heads(tmp_path):
         assert f"<!-- {text} -->" in drawing
     long = plot_attention(attention(2, 6, 50, 60), ["key"] * 60, ["query"] * 50, tmp_path / "b.svg")
     assert "<!-- key -->" not in long.read_text("utf-8")  # There is no room for pieces.
-
-
-@pytest.mark.slow
-def test_long_sentences_give_no_giant_picture(tmp_path):
-    path = tmp_path / "long.png"
-    plot_attention(attention(2, 60, 120), ["▁wort"] * 120, ["▁word"] * 60, path)
-    assert max(png_size(path)) < 3200
-    assert path.stat().st_size < 2_000_000
+    wide = plot_attention(attention(2, 60, 120), ["k"] * 120, ["q"] * 60, tmp_path / "long.png")
+    assert max(png_size(wide)) < 3200
 
 
 def test_pieces_in_any_script_and_dollars_are_plain_text(tmp_path):
@@ -94,7 +78,7 @@ def test_pieces_in_any_script_and_dollars_are_plain_text(tmp_path):
     assert path.stat().st_size > 5_000
 
 
-@pytest.mark.parametrize("shape", [(3, 2), (2, 2, 3, 3), (4, 3, 2), (3,), (0, 2, 3)])
+@pytest.mark.parametrize("shape", [(3, 2), (3,), (0, 2, 3)])
 def test_attention_of_the_wrong_shape_is_refused(tmp_path, shape):
     with pytest.raises(ValueError, match="2 target and 3 source pieces"):
         plot_attention(np.ones(shape), ["a", "b", "c"], ["d", "e"], tmp_path / "map.png")

@@ -99,19 +99,6 @@ def test_a_file_that_was_cut_writes_nothing_and_an_empty_one_empty_files(tmp_pat
     assert output.read_bytes() == failed.read_bytes() == b""
 
 
-@pytest.mark.parametrize("change", [("--input", "no"), ("--model", "no"), ("--output", "in")])
-def test_what_is_missing_is_told_at_once(change, tmp_path, monkeypatch, capsys):
-    (tmp_path / "in").write_text("a\n")
-    paths = {"--model": save_upper_case(tmp_path / "model"), "--input": tmp_path / "in"}
-    paths |= {"--output": tmp_path / "out", "--failed": tmp_path / "failed"}
-    paths[change[0]] = tmp_path / change[1]
-    with pytest.raises(SystemExit) as stop:
-        translate(monkeypatch, *(word for option in paths.items() for word in option))
-    assert stop.value.code == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert ("must be three files" if change[0] == "--output" else "error: File not found") in error
-
-
 @pytest.mark.slow
 def test_two_workers_give_the_answers_of_the_translator(translator, exported, tmp_path):
     texts = [sentence(1 + seed % 11, seed) for seed in range(400)]
