@@ -1,7 +1,6 @@
-"""A plan of batches: a few shapes with little padding, the batch of each pair, and their order.
+"""A plan of batches: a few shapes with little padding, and the batch of each pair.
 
-The order is a function of (seed, epoch, index), in NumPy or, if its module is passed as `tf`, in
-TensorFlow: a resumed training has no random state to load.
+The arrays have the smallest dtypes that fit: a corpus may have 40 million pairs.
 """
 
 from typing import NamedTuple
@@ -12,11 +11,7 @@ import numpy as np
 _TARGET_COST = 2
 # Minimum number of batches of a shape: with fewer, filling them up costs what the shape saves.
 _LEAST_BATCHES = 0.25
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-# Random bits of a 63-bit sort key; the other 23 bits are enough for 8 million groups.
-_RANDOM_BITS = 40
-_GROUP_STEP = np.int64(1 << _RANDOM_BITS)
+_PAIRS_AT_ONCE = 2**20
 
 
 class BatchShape(NamedTuple):
@@ -59,10 +54,7 @@ def choose_shapes(source_lengths, target_lengths, size, max_shapes) -> tuple[Bat
     saves most padding, and each half is padded to its own maximum lengths. No cut leaves less than
     a quarter of a batch in a half, so a small corpus has fewer shapes.
     """
-    # One number for each pair of lengths: `np.unique` takes ten times longer for rows.
-    base = int(target_lengths.max()) + 1
-    keys, counts = np.unique(source_lengths * base + target_lengths, return_counts=True)
-    regions = [(np.stack(np.divmod(keys, base), axis=1), counts)]
+    regions = [_count_lengths(source_lengths, target_lengths)]
     cuts = [_best_cut(*regions[0], size.tokens)]
     while len(regions) < max_shapes:
         best = max(range(len(regions)), key=lambda region: cuts[region][0])
@@ -78,6 +70,20 @@ def choose_shapes(source_lengths, target_lengths, size, max_shapes) -> tuple[Bat
     widths = {tuple(lengths.max(axis=0).tolist()) for lengths, _ in regions}
     shapes = [BatchShape(size.rows(*pair), *pair) for pair in widths]
     return tuple(sorted(shapes, key=lambda shape: (-_padded_cost(*shape[1:]), shape)))
+
+
+def _count_lengths(source_lengths, target_lengths):
+    """Returns the different pairs of lengths, `[n, 2]`, and how often each occurs."""
+    # One number for each pair of lengths: `np.unique` takes ten times longer for rows.
+    base = int(target_lengths.max()) + 1
+    keys, counts = np.zeros((2, 0), np.int64)
+    for start in range(0, len(source_lengths), _PAIRS_AT_ONCE):
+        chunk = slice(start, start + _PAIRS_AT_ONCE)
+        found = source_lengths[chunk].astype(np.int64) * base + target_lengths[chunk]
+        found, numbers = np.unique(found, return_counts=True)
+        keys, where = np.unique(np.append(keys, found), return_inverse=True)
+        counts = np.bincount(where, np.append(counts, numbers)).astype(np.int64)
+    return np.stack(np.divmod(keys, base), axis=1), counts
 
 
 def _best_cut(lengths, counts, tokens_per_batch):
@@ -111,11 +117,12 @@ def _padded_cost(source_width, target_width):
 
 
 def assign_shapes(shapes, source_lengths, target_lengths) -> np.ndarray:
-    """Returns the index of the cheapest (last) shape that each pair fits in, int32 `[pairs]`.
+    """Returns the index of the cheapest (last) shape that each pair fits in, `[pairs]`.
 
     It is `len(shapes)` for a pair that fits in none.
     """
-    assigned = np.full(len(source_lengths), len(shapes), np.int32)
+    dtype = np.min_scalar_type(len(shapes))
+    assigned = np.full(len(source_lengths), len(shapes), dtype)
     for index, shape in enumerate(shapes):
         fits = (source_lengths <= shape.source_width) & (target_lengths <= shape.target_width)
         assigned[fits] = index
@@ -126,15 +133,17 @@ class BatchPlan(NamedTuple):
     """The batches of a corpus, the same in every epoch whatever the order of its pairs.
 
     Each epoch sorts the pairs by `groups`, shuffled within each group. Batch `i` has the pairs at
-    `positions[splits[i]:splits[i + 1]]` of the sorted pairs. All arrays are int64.
+    `positions[splits[i]:splits[i + 1]]` of the sorted pairs.
     """
 
     groups: np.ndarray  # [pairs], index of the shape of each pair
-    positions: np.ndarray  # [pairs], every position in the sorted pairs once
-    splits: np.ndarray  # [batches + 1]
-    shapes: np.ndarray  # [batches, 3]: rows, source width and target width
+    num_groups: int
+    positions: np.ndarray  # int32 [pairs], every position in the sorted pairs once
+    splits: np.ndarray  # int64 [batches + 1]
+    shapes: np.ndarray  # int64 [batches, 3]: rows, source width and target width
 
-    def __len__(self) -> int:
+    @property
+    def num_batches(self) -> int:
         return len(self.shapes)
 
 
@@ -153,12 +162,13 @@ def plan_batches(shapes, source_lengths, target_lengths, size: BatchSize) -> Bat
         widths = int(source_lengths[unfit].max()), int(target_lengths[unfit].max())
         shapes.append(BatchShape(size.rows(*widths), *widths))
     ends = np.cumsum(np.bincount(groups, minlength=len(shapes)))
-    waiting = np.split(np.arange(len(groups)), ends[:-1])
+    waiting = np.split(np.arange(len(groups), dtype=np.int32), ends[:-1])
     batches, rest = _full_batches(shapes, waiting)
     batches += _last_batches(rest, ends, shapes, size)
     positions = [positions for positions, _ in batches]
     return BatchPlan(
-        groups.astype(np.int64),
+        groups,
+        len(shapes),
         np.concatenate(positions),
         np.cumsum([0, *map(len, positions)]),
         np.array([shape for _, shape in batches], np.int64),
@@ -169,8 +179,9 @@ def plan_equal_batches(num_pairs: int, shape: BatchShape) -> BatchPlan:
     """Returns a plan with batches of one shape, which every pair fits; the last may not be full."""
     num_batches = -(-num_pairs // shape.rows)
     return BatchPlan(
-        np.zeros(num_pairs, np.int64),
-        np.arange(num_pairs),
+        np.zeros(num_pairs, np.uint8),
+        1,
+        np.arange(num_pairs, dtype=np.int32),
         np.minimum(np.arange(num_batches + 1) * shape.rows, num_pairs),
         np.tile(np.array(shape, np.int64), (num_batches, 1)),
     )
@@ -206,7 +217,7 @@ def _full_batches(shapes, waiting):
 def _last_batches(rest, ends, shapes, size):
     """Returns batches of the remaining pairs: the widest first, as many as fit each time."""
     batches = []
-    positions = np.concatenate(rest) if rest else np.zeros(0, np.int64)
+    positions = np.concatenate(rest) if rest else np.zeros(0, np.int32)
     # The pair at a position changes with the epoch, but always fits the widths of its shape.
     shape_numbers = np.searchsorted(ends, positions, side="right")
     widths = np.array(shapes)[shape_numbers, 1:]
@@ -235,56 +246,3 @@ def _last_batches(rest, ends, shapes, size):
 
 def _contains(outer, inner):
     return inner.source_width <= outer.source_width and inner.target_width <= outer.target_width
-
-
-def arrange_pairs(groups, seed: int | None, epoch, tf=None):
-    """Returns the indices of the pairs, sorted by group, int64 `[pairs]`.
-
-    The order within each group is random; without a seed, it is the order of the corpus.
-    """
-    if seed is None:
-        return _argsort(groups, tf)
-    count = len(groups) if tf is None else tf.size(groups, tf.int64)
-    return _argsort(groups * _GROUP_STEP + _random_bits(count, seed, 0, epoch, tf), tf)
-
-
-def shuffle_batches(num_batches: int, seed: int | None, epoch, tf=None):
-    """Returns the numbers of the batches in a random order, int64 `[num_batches]`."""
-    if seed is None:
-        return np.arange(num_batches, dtype=np.int64)
-    return _argsort(_random_bits(num_batches, seed, 1, epoch, tf), tf)
-
-
-def shuffle_corpus(size: int, seed: int, number: int, round_number: int) -> np.ndarray:
-    """Returns the indices of a corpus in a random order, int64 `[size]`, for a round through it.
-
-    `number` is that of the corpus in a mixture: each corpus, and each round, has another order.
-    """
-    return _argsort(_random_bits(size, seed, 2 + number, round_number, None), None)
-
-
-def _argsort(keys, tf):
-    if tf is None:
-        return np.argsort(keys, kind="stable")
-    return tf.cast(tf.argsort(keys, stable=True), tf.int64)
-
-
-def _random_bits(count, seed, stream, epoch, tf):
-    """SplitMix64 (Steele et al., 2014, "Fast Splittable Pseudorandom Number Generators")."""
-    # Arrays: NumPy warns where the product of scalars overflows, which is intended here.
-    start = _scramble(np.array([seed], np.uint64) + np.array([stream], np.uint64) * _GOLDEN, np)
-    if tf is None:
-        numbers, bitwise = np.arange(count, dtype=np.uint64), np
-        epoch = np.array([epoch], np.uint64)
-    else:
-        numbers, bitwise = tf.cast(tf.range(count, dtype=tf.int64), tf.uint64), tf.bitwise
-        epoch = tf.cast(epoch, tf.uint64)
-    values = _scramble(_scramble(start + epoch * _GOLDEN, bitwise) + numbers * _GOLDEN, bitwise)
-    values = bitwise.right_shift(values, np.uint64(64 - _RANDOM_BITS))
-    return values.astype(np.int64) if tf is None else tf.cast(values, tf.int64)
-
-
-def _scramble(values, bitwise):
-    values = bitwise.bitwise_xor(values, bitwise.right_shift(values, np.uint64(30))) * _FIRST
-    values = bitwise.bitwise_xor(values, bitwise.right_shift(values, np.uint64(27))) * _SECOND
-    return bitwise.bitwise_xor(values, bitwise.right_shift(values, np.uint64(31)))

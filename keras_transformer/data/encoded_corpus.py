@@ -11,8 +11,6 @@ from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture, check_tags
 from keras_transformer.data.tokenizer import EOS_ID, Tokenizer
 from keras_transformer.errors import UserError
 
-# TensorFlow's kernels need memory that begins at a multiple of this number of bytes.
-_ALIGNMENT = 64
 # Maximum numbers of pairs and of characters that are encoded at once.
 _CHUNK, _CHUNK_CHARACTERS = 8192, 2**24
 _LOGGER = logging.getLogger(__name__)
@@ -112,10 +110,12 @@ class EncodedCorpus:
                 "Both sides must have the same number of rows. Received: "
                 f"{len(source_offsets) - 1} source rows, {len(target_offsets) - 1} target rows"
             )
-        self.source_ids = _as_ids(source_ids)
-        self.source_offsets = aligned(np.asarray(source_offsets, np.int64))
-        self.target_ids = _as_ids(target_ids)
-        self.target_offsets = aligned(np.asarray(target_offsets, np.int64))
+        self.source_ids, self.target_ids = (
+            ids if ids.dtype == np.uint16 else np.asarray(ids, np.int32)
+            for ids in (source_ids, target_ids)
+        )
+        self.source_offsets = np.asarray(source_offsets, np.int64)
+        self.target_offsets = np.asarray(target_offsets, np.int64)
         self.num_dropped_long = num_dropped_long
         self.num_dropped_empty = num_dropped_empty
         self.mixture, self.rows = mixture, rows
@@ -166,13 +166,15 @@ class EncodedCorpus:
 
     @property
     def source_lengths(self) -> np.ndarray:
-        """int64 `[pairs]`: tokens of each source, EOS counted."""
-        return np.diff(self.source_offsets)
+        """int32 `[pairs]`: tokens of each source, EOS counted."""
+        return _differences(self.source_offsets)
 
     @property
     def target_lengths(self) -> np.ndarray:
-        """int64 `[pairs]`: labels of each target, which are its tokens and EOS."""
-        return np.diff(self.target_offsets) + 1
+        """int32 `[pairs]`: labels of each target, which are its tokens and EOS."""
+        lengths = _differences(self.target_offsets)
+        lengths += 1
+        return lengths
 
     def sides(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """Returns (ids, offsets) of the source and of the target."""
@@ -203,6 +205,11 @@ class EncodedCorpus:
         mixture = self.mixture and self.mixture.kept(keep)
         rows = None if self.rows is None else self.rows[keep]
         return EncodedCorpus(*kept(*source), *kept(*target), num_long, num_empty, mixture, rows)
+
+
+def _differences(offsets):
+    # Without a copy of the offsets, of which there may be 40 million.
+    return np.subtract(offsets[1:], offsets[:-1], dtype=np.int32, casting="unsafe")
 
 
 def line_chunks(lines: Iterable, max_lines: int, max_characters: int) -> Iterator[list]:
@@ -268,7 +275,7 @@ def join_blocks(blocks, num_pairs, num_tokens, dtypes, num_dropped) -> EncodedCo
     Raises a `ValueError` if the blocks do not have `num_pairs` pairs and `num_tokens` tokens.
     """
     sides = [
-        (empty_aligned(size, dtype), empty_aligned(num_pairs + 1, np.int64))
+        (np.empty(size, dtype), np.empty(num_pairs + 1, np.int64))
         for size, dtype in zip(num_tokens, dtypes, strict=True)
     ]
     first_pair, first_tokens = 0, [0, 0]
@@ -296,32 +303,3 @@ def report_drops(num_pairs: int, num_long: int, num_empty: int, max_length: int 
     if num_long:
         text = "%d of %d pairs are longer than %d tokens and are left out."
         _LOGGER.warning(text, num_long, num_read, max_length)
-
-
-def empty_aligned(size: int, dtype) -> np.ndarray:
-    """Returns a new array at an address that TensorFlow can use; its content is undefined."""
-    num_bytes = size * np.dtype(dtype).itemsize
-    memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + num_bytes].view(dtype)
-
-
-def aligned(array: np.ndarray) -> np.ndarray:
-    """Returns the array if TensorFlow can use its memory, otherwise a copy that it can use."""
-    flags = array.flags
-    if array.ctypes.data % _ALIGNMENT == 0 and flags.writeable and flags.c_contiguous:
-        return array
-    copy = empty_aligned(array.size, array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
-def shared_tensor(array: np.ndarray):
-    """Returns a tensor in the memory of `array`, which must not change; `tf.constant` copies it."""
-    import tensorflow as tf
-
-    return tf.experimental.dlpack.from_dlpack(aligned(array).__dlpack__())
-
-
-def _as_ids(ids):
-    return aligned(np.asarray(ids, ids.dtype if ids.dtype == np.uint16 else np.int32))

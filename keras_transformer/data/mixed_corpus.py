@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from keras_transformer.data.batch_plan import shuffle_corpus
+from keras_transformer.data.batch_order import shuffle_corpus
 from keras_transformer.data.tokenizer import Tokenizer, as_symbols
 from keras_transformer.errors import UserError
 

@@ -9,29 +9,46 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_transformer.data import batch_plan
-from keras_transformer.data.batch_plan import BatchPlan, BatchShape, BatchSize
-from keras_transformer.data.encoded_corpus import EncodedCorpus, shared_tensor
-from keras_transformer.data.packing import balanced_widths, pack_corpus
+from keras_transformer.data.batch_order import arrange_pairs, shuffle_batches
+from keras_transformer.data.batch_plan import (
+    BatchPlan,
+    BatchShape,
+    BatchSize,
+    choose_shapes,
+    plan_batches,
+    plan_equal_batches,
+)
+from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.epochs import EncodedEpochs, MixedEpochs, PackedEpochs, SameEpochs
+from keras_transformer.data.packing import PackedCorpus, balanced_widths, pack_corpus
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 # Number of prefetched batches, which are small: no step waits while the next epoch is encoded.
 _PREFETCHED = 16
+# TensorFlow's kernels need memory that begins at a multiple of this number of bytes.
+_ALIGNMENT = 64
 
 Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
 
 
-class EpochArrays(NamedTuple):
-    """The arrays or tensors of an epoch's batches, int64 except for the ids."""
+class CorpusArrays(NamedTuple):
+    """The arrays or tensors of a corpus; without packing, the last two have no elements."""
 
-    source_ids: np.ndarray  # [source tokens]
-    source_offsets: np.ndarray  # [pairs + 1]
-    target_ids: np.ndarray  # [target tokens]
-    target_offsets: np.ndarray  # [pairs + 1]
-    pairs: np.ndarray  # [pairs], in the order of their batches
-    splits: np.ndarray  # [batches + 1]: batch `i` has `pairs[splits[i]:splits[i + 1]]`
-    shapes: np.ndarray  # [batches, 3]: rows, source width and target width
-    order: np.ndarray  # [batches], the order of the batches
+    source_ids: np.ndarray  # uint16 or int32 [source tokens]
+    source_offsets: np.ndarray  # int64 [pairs + 1]
+    target_ids: np.ndarray  # uint16 or int32 [target tokens]
+    target_offsets: np.ndarray  # int64 [pairs + 1]
+    packed_pairs: np.ndarray  # int32 [pairs]
+    packed_splits: np.ndarray  # int64 [rows + 1]
+
+
+class EpochArrays(NamedTuple):
+    """The arrays or tensors of the batches of an epoch."""
+
+    rows: np.ndarray  # int32 [rows], indices of pairs or packed rows, in the order of their batches
+    splits: np.ndarray  # int64 [batches + 1]: batch `i` has `rows[splits[i]:splits[i + 1]]`
+    shapes: np.ndarray  # int64 [batches, 3]: rows, source width and target width
+    order: np.ndarray  # int64 [batches], the order of the batches
 
 
 class TokenBatches:
@@ -113,58 +130,53 @@ class TokenBatches:
         self.num_replicas = int(num_replicas)
         self.row_multiple = math.lcm(int(row_multiple), self.num_replicas)
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
-        self._encode_epoch: Any = encoded  # a function, unless `_fixed` is the corpus
-        self._mixture = self._fixed = None
-        width = self.packed_width or 0
-        self._widths = width, width  # of packed rows: source and target
-        if isinstance(encoded, EncodedCorpus):
-            self._encode_epoch = lambda epoch: encoded
-            self._mixture = encoded.mixture if shuffle else None
-            if width and len(encoded):
-                self._widths = balanced_widths(encoded, width)
-            if self._mixture is None or packed_width is None:
-                self._fixed = self._encoded(0)
-        # Whether all epochs have the same plan.
-        self._repeats = self._fixed is not None and self._mixture is None
-        self._last: tuple[int, EpochArrays] | None = None
+        self._epochs: Any = _epochs(encoded, self.seed, shuffle)
         self._steps: dict[int, int] = {}
         self._lock = threading.RLock()  # tf.data encodes epochs in another thread
-        if batch_shapes is None:
-            first = self._encoded(0)
-            if not len(first):
-                raise ValueError("There is no pair to make batches of. Received: len(encoded)=0")
-            if packed_width is None:
-                lengths = first.source_lengths, first.target_lengths
-                batch_shapes = batch_plan.choose_shapes(*lengths, self._size, max_shapes)
+        self._planned_epoch = functools.lru_cache(maxsize=1)(self._plan_epoch)
+        first, _ = self._epochs.pairs(0)
+        if not len(first):
+            raise ValueError("There is no pair to make batches of. Received: len(encoded)=0")
+        if self.packed_width is not None:
+            widths = self.packed_width, self.packed_width
+            if isinstance(encoded, EncodedCorpus):
+                widths = balanced_widths(encoded, self.packed_width)
+            batch_shapes = [BatchShape(self._size.rows(*widths), *widths)]
+            if isinstance(self._epochs, SameEpochs):
+                self._epochs = SameEpochs(pack_corpus(first, widths, self.seed))
             else:
-                batch_shapes = [BatchShape(self._size.rows(*self._widths), *self._widths)]
+                self._epochs = PackedEpochs(self._epochs, widths, self.seed)
+        elif batch_shapes is None:
+            lengths = first.source_lengths, first.target_lengths
+            batch_shapes = choose_shapes(*lengths, self._size, max_shapes)
         self.batch_shapes = tuple(batch_shapes)
+        self._plan(0)  # raises an error if a pair cannot be packed
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yields the batches of an epoch as NumPy arrays.
 
         Args:
-            epoch: from 0.
-            start: number of batches to leave out.
+            epoch: From 0.
+            start: Number of batches to leave out.
         """
-        arrays = self._epoch(epoch)
+        corpus, arrays = self._epoch(epoch)
         for number in arrays.order[start:].tolist():
-            yield make_batch(arrays, number, self.packed_width is not None)
+            yield make_batch(corpus, arrays, number, self.packed_width is not None)
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
         """Returns the number of batches in an epoch; arguments as of `batches`."""
         if self._repeats:
-            return len(self._fixed_plan)
+            epoch = 0
         if epoch not in self._steps:
-            self._epoch(epoch)
+            self._plan(epoch)
         return self._steps[epoch]
 
     def position(self, step: int, epoch: int = 0) -> tuple[int, int]:
         """Returns (epoch, batch), both from 0, of a step counted from the beginning of `epoch`.
 
         Args:
-            step: from 0. A function encodes every epoch in between.
-            epoch: where the count begins.
+            step: From 0. A function encodes every epoch in between.
+            epoch: Where the count begins.
         """
         if step < 0:
             raise ValueError(f"step must not be negative. Received: {step=}")
@@ -178,17 +190,20 @@ class TokenBatches:
 
     def shapes(self, epoch: int = 0) -> Counter[BatchShape]:
         """Returns the number of batches of each shape in an epoch; arguments as of `batches`."""
-        return Counter(BatchShape(*shape) for shape in self._epoch(epoch).shapes.tolist())
+        *_, plan = self._plan(epoch)
+        return Counter(BatchShape(*shape) for shape in plan.shapes.tolist())
 
     def padding_share(self, epoch: int = 0) -> dict[str, float]:
         """Returns the shares of padding of "source" and "target"; arguments as of `batches`."""
-        arrays = self._epoch(epoch)
-        rows, source_widths, target_widths = arrays.shapes.T
-        num_tokens = int(np.diff(arrays.source_offsets)[arrays.pairs].sum())
-        # The target ids have no EOS, but each pair has one as a label.
-        num_labels = int(np.diff(arrays.target_offsets)[arrays.pairs].sum()) + len(arrays.pairs)
-        source = num_tokens / int((rows * source_widths).sum())
-        return {"source": 1 - source, "target": 1 - num_labels / int((rows * target_widths).sum())}
+        corpus, pairs, plan = self._plan(epoch)
+        if isinstance(corpus, PackedCorpus):
+            corpus, pairs = corpus.encoded, corpus.pairs
+        pairs = slice(None) if pairs is None else pairs
+        rows, source_widths, target_widths = plan.shapes.T
+        sizes = {"source": (rows * source_widths).sum(), "target": (rows * target_widths).sum()}
+        lengths = corpus.source_lengths, corpus.target_lengths
+        numbers = [int(of_side[pairs].sum()) for of_side in lengths]
+        return {s: 1 - n / int(sizes[s]) for s, n in zip(sizes, numbers, strict=True)}
 
     def dataset(
         self,
@@ -202,9 +217,9 @@ class TokenBatches:
         Under `tf.distribute.MirroredStrategy` each element is a global batch, split along axis 0.
 
         Args:
-            start_step: number of batches to skip from the beginning of `epoch`, even whole epochs.
+            start_step: Number of batches to skip from the beginning of `epoch`, even whole epochs.
             repeat: `True` gives epoch after epoch without end; `False` the rest of one epoch.
-            epoch: where to begin.
+            epoch: Where to begin.
             share: `(i, n)` gives the i-th of n equal parts of the rows of each batch, i from 0; n
                 must divide `num_replicas`.
         """
@@ -216,28 +231,20 @@ class TokenBatches:
             rule = "share is (i, n) with 0 <= i < n, and n divides num_replicas"
             raise ValueError(f"{rule}. Received: {share=}, num_replicas={self.num_replicas}")
         first, start = self.position(start_step, epoch)
-        packed = self.packed_width is not None
-        arrays_of: Any = self._load_in_graph
-        if self._fixed is not None:
-            corpus: Any = [shared_tensor(array) for array in self._fixed.arrays()]
-            arrays_of = functools.partial(self._load_in_graph, corpus=corpus)
-        if self._repeats:
-            plan = BatchPlan(*map(shared_tensor, self._fixed_plan))
-            arrays_of = functools.partial(arrange_epoch, corpus, plan, self._order_seed, tf=tf)
+        arrays_of = self._arrays_in_graph()
 
-        # Without Python: deleting an iterator blocks Python until the `tf.data` thread ends, and a
-        # thread that waits for Python would never end.
-        def batches(epoch, arrays):
+        def batches(epoch, corpus, arrays):
             begin = tf.where(tf.equal(epoch, first), tf.constant(start, tf.int64), 0)
             numbers = tf.data.Dataset.range(begin, tf.size(arrays.order, tf.int64))
+            packed = self.packed_width is not None
             return numbers.map(
-                lambda number: make_batch(arrays, arrays.order[number], packed, tf, share),
+                lambda number: make_batch(corpus, arrays, arrays.order[number], packed, tf, share),
                 tf.data.AUTOTUNE,
             )
 
         epochs = tf.data.Dataset.range(first, tf.int64.max if repeat else first + 1)
         # One epoch ahead, so that no step waits for the next epoch's order.
-        epochs = epochs.map(lambda epoch: (epoch, arrays_of(epoch))).prefetch(1)
+        epochs = epochs.map(lambda epoch: (epoch, *arrays_of(epoch))).prefetch(1)
         dataset = epochs.flat_map(batches)
         count = tf.data.INFINITE_CARDINALITY if repeat else self.steps_per_epoch(first) - start
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
@@ -255,98 +262,139 @@ class TokenBatches:
         with self._lock:
             pass
 
-    def _epoch(self, number: int) -> EpochArrays:
-        if number < 0:
-            raise ValueError(f"epoch must not be negative. Received: epoch={number!r}")
-        with self._lock:
-            if self._last is None or self._last[0] != number:
-                encoded = self._encoded(number)
-                drawn = None if self.packed_width else self._draw(number)
-                plan = self._fixed_plan if self._repeats else self._plan(encoded, drawn)
-                order = plan, self._order_seed, number, drawn
-                self._last = number, arrange_epoch(encoded.arrays(), *order)
-                self._steps[number] = len(plan)
-            return self._last[1]
+    @property
+    def _repeats(self) -> bool:
+        """Whether all epochs have the same pairs, and so the same plan."""
+        return isinstance(self._epochs, SameEpochs)
 
-    def _load_in_graph(self, epoch, corpus=()) -> EpochArrays:
-        """Returns `_epoch` as an operation of a graph; `corpus` has tensors of the first arrays."""
+    def _plan(self, epoch: int) -> tuple[Any, np.ndarray | None, BatchPlan]:
+        """Returns the corpus of an epoch, the indices of its pairs (None for all), and the plan."""
+        if epoch < 0:
+            raise ValueError(f"epoch must not be negative. Received: {epoch=}")
+        with self._lock:
+            return self._planned_epoch(0 if self._repeats else epoch)
+
+    def _plan_epoch(self, epoch):
+        corpus, drawn = self._epochs.pairs(epoch)
+        if isinstance(corpus, PackedCorpus):
+            plan = plan_equal_batches(corpus.num_rows, *self.batch_shapes)
+        else:
+            pairs = slice(None) if drawn is None else drawn
+            lengths = corpus.source_lengths[pairs], corpus.target_lengths[pairs]
+            plan = plan_batches(self.batch_shapes, *lengths, self._size)
+        self._steps[epoch] = plan.num_batches
+        return corpus, drawn, plan
+
+    def _epoch(self, epoch: int) -> tuple[CorpusArrays, EpochArrays]:
+        """Returns the arrays of the corpus and of the batches of an epoch."""
+        with self._lock:
+            corpus, drawn, plan = self._plan(epoch)
+            return _corpus_arrays(corpus), arrange_epoch(plan, self._order_seed, epoch, drawn)
+
+    def _arrays_in_graph(self) -> Callable[[Any], tuple[CorpusArrays, EpochArrays]]:
+        """Returns `_epoch` for graphs: a function of a tensor that returns tensors."""
         import tensorflow as tf
 
-        names = EpochArrays._fields[len(corpus) :]
-        dtypes = ["int32" if name.endswith("_ids") else "int64" for name in names]
+        corpus: Any = ()
+        if self._epochs.corpus is not None:
+            corpus = CorpusArrays(*map(_as_tensor, _corpus_arrays(self._epochs.corpus)))
+        if self._repeats:
+            # Without Python: deleting an iterator blocks Python until the thread of `tf.data` ends,
+            # and a thread that waits for Python would never end.
+            *_, plan = self._plan(0)
+            tensors = {name: _as_tensor(getattr(plan, name)) for name in ("groups", "positions")}
+            plan = plan._replace(**tensors)
+            return lambda epoch: (corpus, arrange_epoch(plan, self._order_seed, epoch, tf=tf))
+        fields = {**CorpusArrays.__annotations__, **EpochArrays.__annotations__}
+        names = [*fields][len(corpus) :]
+        narrow = ("source_ids", "target_ids", "packed_pairs", "rows")
+        dtypes = ["int32" if name in narrow else "int64" for name in names]
 
-        def arrays_of(number):
-            arrays = self._epoch(int(number))[len(corpus) :]
-            return [array.astype(dtype) for array, dtype in zip(arrays, dtypes, strict=True)]
+        def read(number):
+            arrays = [array for arrays in self._epoch(int(number)) for array in arrays]
+            pairs = zip(arrays[len(corpus) :], dtypes, strict=True)
+            return [array.astype(dtype) for array, dtype in pairs]
 
-        arrays = EpochArrays(*corpus, *tf.numpy_function(arrays_of, [epoch], dtypes))
-        for name, array in arrays._asdict().items():
-            array.set_shape([None] * (2 if name == "shapes" else 1))
-        return arrays
+        def arrays_of(epoch):
+            tensors = tf.numpy_function(read, [epoch], dtypes)
+            for name, tensor in zip(names, tensors, strict=True):
+                tensor.set_shape([None] * (2 if name == "shapes" else 1))
+            of_corpus = corpus or CorpusArrays(*tensors[:-4])
+            return of_corpus, EpochArrays(*tensors[-4:])
 
-    def _encoded(self, epoch: int) -> EncodedCorpus:
-        if self._fixed is not None:
-            return self._fixed
-        encoded = self._encode_epoch(epoch)
-        if self.packed_width is None or not len(encoded):
-            return encoded
-        return pack_corpus(encoded, self._widths, self.seed, self._draw(epoch))
-
-    def _draw(self, epoch: int) -> np.ndarray | None:
-        """Returns the indices of the pairs of an epoch; None if it has every pair once."""
-        return None if self._mixture is None else self._mixture.draw(self.seed, epoch)
-
-    @functools.cached_property
-    def _fixed_plan(self) -> BatchPlan:
-        return self._plan(self._encoded(0))
-
-    def _plan(self, encoded: EncodedCorpus, drawn: np.ndarray | None = None) -> BatchPlan:
-        if self.packed_width is not None:
-            return batch_plan.plan_equal_batches(len(encoded), *self.batch_shapes)
-        pairs = slice(None) if drawn is None else drawn
-        lengths = encoded.source_lengths[pairs], encoded.target_lengths[pairs]
-        return batch_plan.plan_batches(self.batch_shapes, *lengths, self._size)
+        return arrays_of
 
 
-def arrange_epoch(
-    corpus: tuple[Any, Any, Any, Any], plan: BatchPlan, seed: int | None, epoch, drawn=None, tf=None
-) -> EpochArrays:
-    """Returns the arrays of an epoch with the pairs `drawn`; `corpus` has those of all pairs."""
-    arranged = batch_plan.arrange_pairs(plan.groups, seed, epoch, tf)
-    pairs = arranged[plan.positions] if tf is None else tf.gather(arranged, plan.positions)
-    pairs = pairs if drawn is None else drawn[pairs]
-    order = batch_plan.shuffle_batches(len(plan), seed, epoch, tf)
-    return EpochArrays(*corpus, pairs, plan.splits, plan.shapes, order)
+def _epochs(encoded, seed, shuffle):
+    if not isinstance(encoded, EncodedCorpus):
+        return EncodedEpochs(encoded)
+    return MixedEpochs(encoded, seed) if encoded.mixture and shuffle else SameEpochs(encoded)
+
+
+def _corpus_arrays(corpus) -> CorpusArrays:
+    if isinstance(corpus, PackedCorpus):
+        return CorpusArrays(*corpus.encoded.arrays(), corpus.pairs, corpus.splits)
+    return CorpusArrays(*corpus.arrays(), np.zeros(0, np.int32), np.zeros(0, np.int64))
+
+
+def _as_tensor(array):
+    """Returns a tensor of an array: in its memory, if TensorFlow can use it, otherwise a copy."""
+    import tensorflow as tf
+
+    flags = array.flags
+    if array.ctypes.data % _ALIGNMENT or not (flags.writeable and flags.c_contiguous):
+        return tf.constant(array)
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def arrange_epoch(plan: BatchPlan, seed: int | None, epoch, drawn=None, tf=None) -> EpochArrays:
+    """Returns the arrays of an epoch, of the pairs `drawn`; None for all."""
+    rows = arrange_pairs(plan.groups, plan.num_groups, seed, epoch, tf)
+    rows = rows[plan.positions] if tf is None else tf.gather(rows, plan.positions)
+    rows = rows if drawn is None else drawn[rows].astype(np.int32)
+    order = shuffle_batches(plan.num_batches, seed, epoch, tf)
+    return EpochArrays(rows, plan.splits, plan.shapes, order)
 
 
 def make_batch(
-    arrays: EpochArrays, number, packed: bool, tf=None, share: tuple[int, int] = (0, 1)
+    corpus: CorpusArrays,
+    epoch: EpochArrays,
+    number,
+    packed: bool,
+    tf=None,
+    share: tuple[int, int] = (0, 1),
 ) -> Batch:
     """Returns `(inputs, labels, weights)` of a share of a batch, as `TokenBatches` describes them.
 
     Weights are those of the whole batch.
     """
     xp, arange = (np, np.arange) if tf is None else (tf.experimental.numpy, tf.range)
-    first, end = arrays.splits[number], arrays.splits[number + 1]
-    rows, source_width, target_width = (arrays.shapes[number, side] for side in range(3))
-    pairs = xp.take(arrays.pairs, first + arange(end - first), mode="clip")
-    offsets = xp.take(arrays.target_offsets, pairs), xp.take(arrays.target_offsets, pairs + 1)
-    num_labels = xp.sum(offsets[1] - offsets[0] + 1)  # of the whole batch, with EOS
-    rows = rows // share[1]
-    row_numbers = share[0] * rows + arange(rows)
+    first, end = epoch.splits[number], epoch.splits[number + 1]
+    num_rows, source_width, target_width = (epoch.shapes[number, side] for side in range(3))
+    num_rows = num_rows // share[1]
+    row_numbers = share[0] * num_rows + arange(num_rows)
     filled = row_numbers < end - first
-    pairs = xp.take(arrays.pairs, first + row_numbers, mode="clip")
+    all_pairs = xp.take(epoch.rows, first + arange(end - first))
+    pairs = xp.take(epoch.rows, first + row_numbers, mode="clip")
+    sides = corpus[:4]
+    if packed:
+        all_pairs, _ = _pairs_of_rows(corpus, all_pairs, True, xp, tf)
+        sides = _join_pairs(corpus, *_pairs_of_rows(corpus, pairs, filled, xp, tf), xp, tf)
+        pairs = arange(num_rows)
+    lengths = xp.take(corpus.target_offsets, all_pairs + 1)
+    lengths = lengths - xp.take(corpus.target_offsets, all_pairs)
+    num_labels = xp.sum(lengths + 1)  # of the whole batch, with EOS
 
     def padded(ids, offsets, width):
-        starts = xp.take(offsets, pairs, mode="clip")
-        lengths = xp.where(filled, xp.take(offsets, pairs + 1, mode="clip") - starts, 0)
+        starts = xp.take(offsets, pairs)
+        lengths = xp.where(filled, xp.take(offsets, pairs + 1) - starts, 0)
         columns = arange(width)
         # Positions past the end of a row read the next row, or the last id, and are masked.
         gathered = xp.take(ids, starts[:, None] + columns, mode="clip")
         return xp.where(columns < lengths[:, None], gathered, PAD_ID), lengths
 
-    source, _ = padded(arrays.source_ids, arrays.source_offsets, source_width)
-    target, lengths = padded(arrays.target_ids, arrays.target_offsets, target_width)
+    source, _ = padded(*sides[:2], source_width)
+    target, lengths = padded(*sides[2:], target_width)
     ends = (arange(target_width) == lengths[:, None]) & filled[:, None]
     source, target = xp.asarray(source, np.int32), xp.asarray(target, np.int32)
     labels = xp.where(ends, np.int32(EOS_ID), target)
@@ -360,6 +408,49 @@ def make_batch(
         inputs["target_segments"] = _segments(labels, xp)
     mask = xp.asarray(labels != PAD_ID, np.float32)
     return inputs, labels, mask / xp.asarray(num_labels, np.float32)
+
+
+def _pairs_of_rows(corpus, rows, filled, xp, tf):
+    """Returns the pairs of packed rows, and their number in each row."""
+    starts = xp.take(corpus.packed_splits, rows)
+    counts = xp.where(filled, xp.take(corpus.packed_splits, rows + 1) - starts, 0)
+    return xp.take(corpus.packed_pairs, _ranges(starts, counts, tf)), counts
+
+
+def _join_pairs(corpus, pairs, counts, xp, tf):
+    """Returns ids and offsets of rows, of the source and the target, with EOS between targets."""
+    zero = np.zeros(1, np.int64)
+    ends_of_rows = xp.cumsum(counts)
+    numbers = _ranges(xp.zeros_like(counts), counts, tf)  # of the pairs in each row
+    is_followed = xp.concatenate([numbers[1:] > 0, np.zeros(1, bool)])
+    joined = []
+    for ids, offsets, separators in (
+        (corpus.source_ids, corpus.source_offsets, xp.zeros_like(is_followed)),
+        (corpus.target_ids, corpus.target_offsets, is_followed),
+    ):
+        starts = xp.take(offsets, pairs)
+        lengths = xp.take(offsets, pairs + 1) - starts + xp.asarray(separators, np.int64)
+        ends = xp.cumsum(lengths)
+        # Separators get the first id of another pair, which EOS replaces below.
+        tokens = xp.take(ids, _ranges(starts, lengths, tf), mode="clip")
+        # A row without pairs reads a token too.
+        tokens = xp.concatenate([xp.asarray(tokens, np.int32), np.array([PAD_ID], np.int32)])
+        positions = ends[separators] - 1
+        if tf is None:
+            tokens[positions] = EOS_ID
+        else:
+            marks = xp.full_like(positions, EOS_ID, np.int32)
+            tokens = tf.tensor_scatter_nd_update(tokens, positions[:, None], marks)
+        ends = xp.concatenate([zero, ends])
+        joined += [tokens, xp.take(ends, xp.concatenate([zero, ends_of_rows]))]
+    return joined
+
+
+def _ranges(starts, lengths, tf):
+    """Returns the numbers `start, ..., start + length - 1` of all ranges, concatenated."""
+    if tf is not None:
+        return tf.ragged.range(starts, starts + lengths).flat_values
+    return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
 
 
 def _segments(ids, xp):

@@ -96,16 +96,6 @@ def test_records_can_be_read_with_tensorflow_alone(prepared):
     assert rows.to_list() == expected
 
 
-def test_arrays_reach_tensorflow_without_a_copy(prepared):
-    from keras_transformer.data.encoded_corpus import shared_tensor
-
-    for encoded in (prepared.read(), EncodedCorpus.from_corpus(pairs(50), LETTERS)):
-        for array in encoded.arrays():
-            tensor = shared_tensor(array)
-            np.testing.assert_array_equal(tensor, array)
-            assert np.shares_memory(np.asarray(memoryview(tensor)), array)
-
-
 def test_dropout_of_merges_needs_the_text(prepared):
     from keras_transformer.training import TrainingSettings, train
 

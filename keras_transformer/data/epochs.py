@@ -1,0 +1,64 @@
+"""What the epochs of a training have: all pairs, those of a mixture, or pairs encoded anew.
+
+Each class has `pairs(epoch)`, which returns a corpus and the indices of its pairs in the epoch, or
+None for each pair once. `corpus` is the corpus of all epochs; None if each has another one.
+"""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.packing import PackedCorpus, pack_corpus
+
+EpochPairs = tuple[EncodedCorpus | PackedCorpus, np.ndarray | None]
+
+
+class SameEpochs:
+    """Each epoch has every pair of a corpus, or every row of a packed corpus, once."""
+
+    def __init__(self, corpus: EncodedCorpus | PackedCorpus):
+        self.corpus = corpus
+
+    def pairs(self, epoch: int) -> EpochPairs:
+        """Returns the corpus, and None."""
+        return self.corpus, None
+
+
+class MixedEpochs:
+    """Each epoch has the pairs that the mixture of a corpus draws."""
+
+    def __init__(self, corpus: EncodedCorpus, seed: int):
+        self.corpus, self._seed = corpus, seed
+
+    def pairs(self, epoch: int) -> EpochPairs:
+        """Returns the corpus, and the indices of the pairs of an epoch."""
+        return self.corpus, self.corpus.mixture.draw(self._seed, epoch)
+
+
+class EncodedEpochs:
+    """Each epoch has a corpus of its own, as with BPE-dropout."""
+
+    corpus = None
+
+    def __init__(self, encode: Callable[[int], EncodedCorpus]):
+        self._encode = functools.lru_cache(maxsize=1)(encode)
+
+    def pairs(self, epoch: int) -> EpochPairs:
+        """Returns the corpus of an epoch, and None."""
+        return self._encode(epoch), None
+
+
+class PackedEpochs:
+    """Each epoch has other pairs, which are packed into rows."""
+
+    corpus = None
+
+    def __init__(self, epochs: MixedEpochs | EncodedEpochs, widths: tuple[int, int], seed: int):
+        self._epochs, self._widths, self._seed = epochs, widths, seed
+
+    def pairs(self, epoch: int) -> EpochPairs:
+        """Returns the packed corpus of an epoch, and None."""
+        encoded, drawn = self._epochs.pairs(epoch)
+        return pack_corpus(encoded, self._widths, self._seed, drawn), None
