@@ -1,46 +1,38 @@
-"""`ProcessGroup`: the processes of one training, which exchange small values over TCP."""
+"""`ProcessGroup`: the processes of one training, connected by `jax.distributed`."""
 
-import atexit
+import collections
 import contextlib
-import itertools
+import dataclasses
 import json
 import os
-import queue
+import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_transformer.errors import StoppedBySignal, UserError, one_line
+from keras_transformer.errors import UserError, one_line
 
 JOIN_SECONDS = 120.0  # until all processes have to be there
-_LONGEST_ADDRESS = 512
-_HELLO_SECONDS, _RETRY_SECONDS, _SECONDS_TO_NOTICE = 10.0, 0.2, 2.0
-_CONNECT_SECONDS = 20  # of JAX, in processes that are all there
-# A machine that falls silent is noticed after 10 + 4 x 5 seconds. Windows lacks some of the names.
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPALIVE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
-_KEEP_ALIVE |= {"TCP_USER_TIMEOUT": 30_000}
+# JAX aborts the processes that are left after one has been silent for this long, or waits in vain
+# for the others at its end.
+_SECONDS_TO_NOTICE = 20
+_HEADER, _SHORTEST = 12, 256  # bytes of an exchange
 
 
+@dataclasses.dataclass(frozen=True)
 class ProcessGroup:
     """The processes that train one model together; without arguments a single process.
 
-    Process 0 is connected with every other one. Values are exchanged as JSON, and the processes
-    must call the methods in the same order. Unlike in a computation of JAX, processes notice when
-    another one ends, and end too, with a line that names it: at once, or after 30 seconds if its
-    machine is lost.
+    Values are exchanged as JSON, by computations of JAX on the devices of all processes. So the
+    processes must call the methods in the same order, and none may leave one out.
 
     Args:
         process_id: Number of this process, from 0.
         num_processes: Number of all processes.
-        connections: Connected sockets by process: to all others in process 0, to 0 in the others.
 
     Example:
 
@@ -49,23 +41,8 @@ class ProcessGroup:
     (['value'], [3, 4])
     """
 
-    def __init__(
-        self,
-        process_id: int = 0,
-        num_processes: int = 1,
-        connections: Mapping[int, socket.socket] | None = None,
-    ):
-        self.process_id = process_id
-        self.num_processes = num_processes
-        self._connections = dict(connections or {})
-        self._received: dict[int, queue.SimpleQueue] = {}
-        self._is_finished = False
-        # Standard error may be hidden for a while.
-        self._error_output = os.dup(2) if self._connections else None
-        for number, connection in self._connections.items():
-            self._received[number] = queue.SimpleQueue()
-            _keep_alive(connection)
-            threading.Thread(target=self._read, args=(number, connection), daemon=True).start()
+    process_id: int = 0
+    num_processes: int = 1
 
     @property
     def is_first(self) -> bool:
@@ -78,20 +55,16 @@ class ProcessGroup:
         Args:
             value: JSON-serializable value; others become strings.
         """
-        return self._gather(value, is_last=False)
-
-    def _gather(self, value, is_last):
         if self.num_processes == 1:
             return [value]
-        if not self.is_first:
-            self._send(0, {"value": value})
-            return self._received[0].get()
-        value = json.loads(json.dumps(value, default=str))  # as the others get it
-        values = [value, *(self._received[n].get() for n in range(1, self.num_processes))]
-        self._is_finished |= is_last
-        for number in self._connections:
-            self._send(number, {"value": values, "is_last": is_last})
-        return values
+        text = json.dumps(value, default=str).encode()
+        message = f"{len(text):<{_HEADER}}".encode() + text
+        rows = _exchange(message, _SHORTEST)
+        # Powers of two, because JAX compiles each size.
+        needed = _HEADER + max(int(row[:_HEADER]) for row in rows)
+        if needed > _SHORTEST:
+            rows = _exchange(message, 1 << (needed - 1).bit_length())
+        return [json.loads(row[_HEADER:]) for row in rows]
 
     def in_first(self, function: Callable, *args: Any) -> Any:
         """Returns the result of `function(*args)`, called in process 0; the others wait for it.
@@ -125,80 +98,10 @@ class ProcessGroup:
         for number, other in enumerate(others, 1):
             for name in {**first, **other}:
                 if first.get(name) != other.get(name):
-                    self.finish()  # All processes raise this.
                     raise UserError(
                         f"Processes of one training must agree. Received: {name}="
                         f"{other.get(name)!r} in process {number}, {first.get(name)!r} in process 0"
                     )
-
-    def finish(self) -> None:
-        """Waits until all processes call this; each of them may end then."""
-        self._gather(None, is_last=True)
-
-    def leave(self, error: BaseException) -> None:
-        """Tells the other processes why this one ends, so that they end too.
-
-        Args:
-            error: The exception that ends this process.
-        """
-        if not self._is_finished:
-            self._is_finished = True
-            self._tell(self.process_id, one_line(error))
-
-    def close(self) -> None:
-        """Closes the connections; the group cannot be used afterwards."""
-        self._is_finished = True
-        for connection in self._connections.values():
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
-        if self._error_output is not None:
-            os.close(self._error_output)
-            self._error_output = None
-
-    def _send(self, number, message):
-        try:
-            text = json.dumps(message, default=str)
-            self._connections[number].sendall(text.encode() + b"\n")
-        except OSError:
-            self._end(number, "its connection broke")
-
-    def _tell(self, number, reason):
-        line = json.dumps({"ended": [number, reason]}).encode() + b"\n"
-        for connection in self._connections.values():
-            with contextlib.suppress(OSError):
-                connection.sendall(line)
-
-    def _read(self, number, connection):
-        """Puts the values of a process into its queue, until it ends."""
-        reason = "it was killed, or its machine was lost"
-        with contextlib.suppress(OSError, ValueError), connection.makefile("rb") as lines:
-            for line in lines:
-                message = json.loads(line)
-                if "ended" in message:
-                    number, reason = message["ended"]
-                    self._end(number, reason, has_left=True)
-                    return
-                self._is_finished |= message.get("is_last", False)
-                self._received[number].put(message["value"])
-        self._end(number, reason)
-
-    def _end(self, number, reason, has_left=False):
-        """Ends this process, whose other threads may wait for one that has ended, unless all do."""
-        if self._is_finished:
-            return
-        self._is_finished = True
-        self._tell(number, reason)
-        line = f"Process {number} of {self.num_processes} has ended: {reason.rstrip('.')}. "
-        line += f"So process {self.process_id} ends too"
-        line += "." if has_left else "; the same command goes on from the last checkpoint."
-        with contextlib.suppress(OSError):
-            os.write(self._error_output or 2, f"\n{line}\n".encode())
-        os._exit(1)  # A computation that waits for the other process cannot be interrupted.
-
-
-_group = ProcessGroup()
-_relay: subprocess.Popen | None = None  # It ends when its standard input does, with this process.
 
 
 def process_group() -> ProcessGroup:
@@ -209,7 +112,12 @@ def process_group() -> ProcessGroup:
     >>> keras_transformer.training.process_group().num_processes
     1
     """
-    return _group
+    if keras.backend.backend() == "jax":
+        import jax
+
+        if jax.distributed.is_initialized():
+            return ProcessGroup(jax.process_index(), jax.process_count())
+    return ProcessGroup()
 
 
 @contextlib.contextmanager
@@ -223,7 +131,7 @@ def joined_processes(
 
     `train` inside the block trains one model in all of them. Each process must call it with the
     same arguments and text. Needs Keras on JAX, must come before any computation, and a process can
-    join once.
+    join once. If a process dies or does not come, JAX aborts the others, with its own message.
 
     Args:
         coordinator: `"HOST:PORT"` of process 0, or `"auto"` on a cluster that JAX knows, such as
@@ -236,8 +144,8 @@ def joined_processes(
         The `ProcessGroup`.
 
     Raises:
-        UserError: If the backend is not JAX, an argument is wrong or given twice, the port is in
-            use, or a process does not come.
+        UserError: If the backend is not JAX, an argument is wrong, process 0 cannot listen at its
+            address, or the processes have different numbers of devices.
 
     Example:
 
@@ -245,205 +153,94 @@ def joined_processes(
     >>> hasattr(processes, "__enter__")  # `with processes:` waits for process 1
     True
     """
-    global _group
     if (backend := keras.backend.backend()) != "jax":
         rule = "Several processes need Keras on JAX: set KERAS_BACKEND=jax"
         raise UserError(f"{rule}. Received: {backend=}")
     import jax
 
-    if coordinator == "auto":
-        if (num_processes, process_id) != (None, None):
-            rule = "A cluster gives the numbers of processes itself"
-            raise UserError(f"{rule}. Received: {coordinator=}, {num_processes=}, {process_id=}")
-        _group = _find_cluster(timeout)
-    else:
-        _group = _join(coordinator, num_processes, process_id, timeout)
+    options: dict[str, Any] = {}
+    if coordinator != "auto":
+        options = _options_of_address(coordinator, num_processes, process_id)
+    elif (num_processes, process_id) != (None, None):
+        rule = "A cluster gives the numbers of processes itself"
+        raise UserError(f"{rule}. Received: {coordinator=}, {num_processes=}, {process_id=}")
+    # All stop after the same step because they exchange their signals at each. JAX's service for
+    # that knows SIGTERM alone, replaces Python's handler of it, and no time limit can call it.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
-        yield _group
-        _group.finish()
-        jax.distributed.shutdown()
-    except BaseException as error:
-        if not isinstance(error, UserError | KeyboardInterrupt):
-            time.sleep(_SECONDS_TO_NOTICE)  # It may come from the death of another process.
-        _group.leave(error)
-        atexit.register(_exit, error)
-        raise
-    finally:
-        _group.close()
-        _group = ProcessGroup()
-
-
-def _exit(error):
-    """Exits with the status of the commands, without JAX's end, which waits for all processes."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    is_signal = isinstance(error, StoppedBySignal)
-    os._exit(128 + error.signal_number if is_signal else 2 if isinstance(error, UserError) else 1)
-
-
-def _join(coordinator, num_processes, process_id, timeout):
-    import jax
-
-    host, port = _address(coordinator)
-    if num_processes is None or process_id is None or not 0 <= process_id < num_processes:
-        rule = "A coordinator needs the number of processes, and a process_id from 0 and below it"
-        raise UserError(f"{rule}. Received: {num_processes=}, {process_id=}")
-    if process_id == 0:
-        with _listen(port) as listener, _listen(0) as free:
-            port = free.getsockname()[1]
-            connections = _accept(listener, num_processes, timeout, {"port": port})
-    else:
-        connections, welcome = _connect([host], port, num_processes, process_id, timeout)
-        port = _start_relay(host, welcome["port"])
-    group = ProcessGroup(process_id, num_processes, connections)
-    # JAX holds Python's lock while it waits for other processes, and no thread could notice that
-    # one of them has ended. So all processes begin this wait together, and it is short.
-    group.gather(None)
-    try:
-        jax.distributed.initialize(
-            f"localhost:{port}",
-            num_processes,
-            process_id,
-            cluster_detection_method="deactivate",
-            initialization_timeout=_CONNECT_SECONDS,
-        )
-        jax.devices()
-    except RuntimeError:  # `_read` says why, if another process has ended.
-        time.sleep(_SECONDS_TO_NOTICE)
-        raise
-    return group
-
-
-def _start_relay(host, port) -> int:
-    """Returns the port of a `relay` to an address, which ends with this process."""
-    global _relay
-    command = [sys.executable, "-I", str(Path(__file__).with_name("relay.py")), host, str(port)]
-    pipe = subprocess.PIPE
-    _relay = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
-    output: Any = _relay.stdout
-    return int(output.readline())
-
-
-def _find_cluster(timeout):
-    import jax
-    from jax.experimental import multihost_utils
-
-    try:
-        jax.distributed.initialize(initialization_timeout=int(timeout))
+        with _default_signals():
+            jax.distributed.initialize(
+                initialization_timeout=int(timeout),
+                heartbeat_timeout_seconds=_SECONDS_TO_NOTICE,
+                shutdown_timeout_seconds=_SECONDS_TO_NOTICE,
+                **options,
+            )
     except (ValueError, RuntimeError) as error:
+        if coordinator != "auto":
+            raise
         rule = "JAX finds no cluster here: give --coordinator HOST:PORT"
         raise UserError(f"{rule}. Received: coordinator='auto' ({one_line(error)})") from error
-    num_processes, process_id = jax.process_count(), jax.process_index()
-    if num_processes == 1:
-        return ProcessGroup()
-    address = np.zeros(_LONGEST_ADDRESS, "uint8")
-    with _listen(0) as listener:
-        # Either may be unknown on the other machines: names in Kubernetes, addresses in Debian.
-        hosts = [socket.getfqdn(), socket.gethostbyname(socket.gethostname())]
-        text = json.dumps([hosts, listener.getsockname()[1]]).encode()
-        address[: len(text)] = np.frombuffer(text, "uint8")
-        address = multihost_utils.broadcast_one_to_all(address)
-        if process_id == 0:
-            connections = _accept(listener, num_processes, timeout, {})
-        else:
-            hosts, port = json.loads(np.asarray(address).tobytes().rstrip(b"\0"))
-            connections, _ = _connect(hosts, port, num_processes, process_id, timeout)
-    return ProcessGroup(process_id, num_processes, connections)
+    group = process_group()
+    if group.num_processes != (num_processes or group.num_processes):
+        rule = f"Process 0 was started for {group.num_processes} processes"
+        raise UserError(f"{rule}. Received: {num_processes=} in process {process_id}")
+    counts = collections.Counter(device.process_index for device in jax.devices())
+    if len(set(counts.values())) > 1:
+        rule = "Each process needs the same number of devices, such as by CUDA_VISIBLE_DEVICES"
+        raise UserError(f"{rule}. Received: {dict(counts)}")
+    # After an exception, JAX leaves the others at the end of the program: they end too.
+    yield group
+    group.gather(None)  # This waits without a limit, unlike JAX's end.
+    jax.distributed.shutdown()
 
 
-def _address(coordinator):
+def _options_of_address(coordinator, num_processes, process_id):
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         rule = "The coordinator is HOST:PORT, with a port from 1 to 65535, or auto"
         raise UserError(f"{rule}. Received: {coordinator!r}")
-    return host.strip("[]"), int(port)
-
-
-def _listen(port):
-    try:
-        if socket.has_dualstack_ipv6():
-            return socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128
-            )
-        return socket.create_server(("", port), backlog=128)
-    except OSError as error:
-        raise UserError(f"Port {port} cannot be used on this machine: {error.strerror}.") from error
-
-
-def _accept(listener, num_processes, timeout, welcome):
-    """Returns the connections of the other processes by number, when all of them are there."""
-    connections: dict[int, socket.socket] = {}
-    problem, deadline = "", time.monotonic() + timeout
-    while len(connections) < num_processes - 1 and not problem:
+    if num_processes is None or process_id is None or not 0 <= process_id < num_processes:
+        rule = "A coordinator needs the number of processes, and a process_id from 0 and below it"
+        raise UserError(f"{rule}. Received: {num_processes=}, {process_id=}")
+    bind_address = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", coordinator)
+    if process_id == 0:  # JAX crashes if it cannot listen there.
         try:
-            listener.settimeout(max(deadline - time.monotonic(), 0.001))
-            connection, _ = listener.accept()
-        except TimeoutError:
-            missing = [str(n) for n in range(1, num_processes) if n not in connections]
-            problem = f"did not come within {timeout:g} seconds. Start all of them"
-            problem = f"Of {num_processes} processes, {', '.join(missing)} {problem}."
-            break
-        try:
-            connection.settimeout(_HELLO_SECONDS)
-            number, count = map(int, json.loads(_read_line(connection)))
-        except (OSError, ValueError, TypeError):  # another program
-            connection.close()
-            continue
-        if count != num_processes:
-            problem = f"Process {number} was started for {count} processes, process 0 for "
-            problem += f"{num_processes}."
-        elif number in connections or not 0 < number < num_processes:
-            problem = f"Two processes were started with the number {number}."
-        connections[number if not problem else -1] = connection
-    for connection in connections.values():
-        connection.settimeout(None)
-        with contextlib.suppress(OSError):
-            connection.sendall(json.dumps({"error": problem} | welcome).encode() + b"\n")
-    if problem:
-        raise UserError(problem)
-    return connections
-
-
-def _connect(hosts, port, num_processes, process_id, timeout):
-    """Returns the connection to process 0, by its number, and its welcome."""
-    deadline, where = time.monotonic() + timeout, f"{' or '.join(hosts)}, port {port}"
-    for host in itertools.cycle(hosts):
-        try:
-            connection = socket.create_connection((host, port), timeout=_HELLO_SECONDS)
-            break
+            host, _, port = bind_address.rpartition(":")
+            family, *_, address = socket.getaddrinfo(host.strip("[]"), port)[0]
+            socket.create_server(address[:2], family=family).close()
         except OSError as error:
-            if time.monotonic() > deadline:
-                problem = f"No process 0 answers at {where}: {one_line(error)}. Start it there"
-                raise UserError(f"{problem}, or give its address to all processes.") from error
-            time.sleep(_RETRY_SECONDS)
+            rule = f"Process 0 cannot listen at {bind_address}"
+            raise UserError(f"{rule}: {error.strerror}. Received: {coordinator=}") from error
+    return {
+        "coordinator_address": coordinator,
+        "num_processes": num_processes,
+        "process_id": process_id,
+        "coordinator_bind_address": bind_address,
+        "cluster_detection_method": "deactivate",
+    }
+
+
+@contextlib.contextmanager
+def _default_signals():
+    """Lets signals end the process: JAX waits in C++, where Python's handlers do not run."""
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = [(n, signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM) if is_main]
+    handlers = [(number, handler) for number, handler in handlers if callable(handler)]
+    for number, _ in handlers:
+        signal.signal(number, signal.SIG_DFL)
     try:
-        connection.sendall(json.dumps([process_id, num_processes]).encode() + b"\n")
-        connection.settimeout(timeout + _HELLO_SECONDS)
-        welcome = json.loads(_read_line(connection))
-    except (OSError, ValueError) as error:
-        raise UserError(f"The program at {where} is not process 0 of a training.") from error
-    if welcome["error"]:
-        raise UserError(welcome["error"])
-    connection.settimeout(None)
-    return {0: connection}, welcome
+        yield
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
 
 
-def _read_line(connection):
-    """Reads a short line, and nothing behind it."""
-    line = b""
-    while not line.endswith(b"\n") and len(line) < 2**16:
-        if not (byte := connection.recv(1)):
-            break
-        line += byte
-    return line
+def _exchange(message: bytes, size: int) -> list[bytes]:
+    """Returns the first bytes of the messages of all processes, filled with spaces."""
+    from jax.experimental import multihost_utils
 
-
-def _keep_alive(connection):
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in _KEEP_ALIVE.items():
-        if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    row = np.frombuffer(message[:size].ljust(size), "uint8")
+    return [row.tobytes() for row in multihost_utils.process_allgather(row)]
 
 
 def _flat(values, prefix=""):

@@ -199,7 +199,6 @@ def _shared_lock(output, group):
         holder = group.in_first(_lock_holder, output)
         seen = group.gather(group.is_first or _sees_lock(output, holder))
         if not all(seen):
-            group.finish()
             raise UserError(
                 "All processes need the output directory of process 0, on a shared disk. Received: "
                 f"{str(output)!r}, which process {seen.index(False)} does not see"

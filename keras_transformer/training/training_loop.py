@@ -110,8 +110,6 @@ class TrainingLoop(keras.callbacks.Callback):
         if not self.model.stop_training and progress.step < run.max_steps:
             self._fit(started, math.ceil(run.max_steps / every), every, options)
         self._signals.received = _first(run.group.gather(self._signals.received))
-        if self._signals.received is not None:
-            run.group.finish()
         self._signals.release()
         if reason := progress.why_it_ends(run.max_steps, run.settings):
             if progress.step < (warmup := run.recipe.warmup_steps):
@@ -289,7 +287,6 @@ class TrainingLoop(keras.callbacks.Callback):
                 np.savez(file, **content)
 
         self._run.group.in_first(write)
-        self._run.group.finish()  # The loss is the same in all processes.
         return path
 
     def _batch_before(self, position, back):
