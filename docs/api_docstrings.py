@@ -31,7 +31,7 @@ def rewrite(text):
     """Returns a docstring in Google's style."""
     text = text.replace("\nCall arguments:\n", "\nOther Parameters: Call arguments\n")
     # `a, b: meaning` are two arguments.
-    text = re.sub(r"^    (\w+(?:, \w+)+): ((?:.*\n?)(?: {8}.*\n?)*)", _split, text, flags=re.M)
+    text = re.sub(r"^    (\w+(?:,\s+\w+)+): ((?:.*\n?)(?: {8}.*\n?)*)", _split, text, flags=re.M)
     # The parser takes a colon in the first line for the end of a type.
     text = re.sub(r"^(Returns|Yields):\s+", r"**\1:** ", text, flags=re.M)
     # Without a fence, `>>>` is a quotation of quotations.
@@ -41,4 +41,4 @@ def rewrite(text):
 
 
 def _split(match):
-    return "".join(f"    {name}: {match[2]}" for name in match[1].split(", "))
+    return "".join(f"    {name}: {match[2]}" for name in re.split(r",\s+", match[1]))

@@ -52,3 +52,8 @@ def blocks_of(page):
             reason, run_by = said if kind == "not run" else None, said if kind == "run by" else None
             found.append(Block(language, code, reason, run_by))
     return found
+
+
+def prompts_of(page):
+    """The examples of a page that have a prompt."""
+    return re.findall(r"^```python\n(>>> .*?)^```", PAGES[page].read_text("utf-8"), re.M | re.S)

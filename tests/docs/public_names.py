@@ -3,15 +3,11 @@
 import importlib.util
 import inspect
 import pathlib
-import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Each has a page in docs/api.
 PACKAGES = tuple(
     sorted({p.stem for p in (ROOT / "docs/api").glob("*.md")} - {"README", "settings"})
-)
-_SECTION = re.compile(
-    r"(Args|Call arguments|Attributes|Returns|Yields|Raises|Example|Reference|Source): ?(.*)"
 )
 
 
@@ -40,11 +36,11 @@ def public_methods():
         f"{name}.{method_name}": method
         for name, member in public_members().items()
         if inspect.isclass(member)
-        for method_name, method in own_methods(member)
+        for method_name, method in _own_methods(member)
     }
 
 
-def own_methods(member):
+def _own_methods(member):
     """Yields names and values of the methods and properties that this library documents."""
     seen = set()
     for base in inspect.getmro(member):
@@ -61,30 +57,16 @@ def own_methods(member):
 
 
 def parameters_of(member):
-    """Returns the parameters of a constructor, function or method without self, by name."""
-    is_class = inspect.isclass(member)
-    if isinstance(member, property) or getattr(member, "_is_protocol", False):
-        return {}
-    if is_class and issubclass(member, Exception):
-        return {}
+    """Returns the names of the parameters that this library gives to a name, without `self`."""
     function = member
-    if is_class:
+    if inspect.isclass(member):
         # `__new__` of Keras takes anything; that of a named tuple takes its fields.
         function = member.__new__ if issubclass(member, tuple) else member.__init__
-    parameters = dict(inspect.signature(function).parameters)
-    if is_class or next(iter(parameters), None) == "self":
-        del parameters[next(iter(parameters))]
-    return parameters
-
-
-def sections_of(member):
-    """Returns the texts of a docstring's sections by name; plain text is in ""."""
-    sections, current = {"": ""}, ""
-    for line in inspect.getdoc(member).splitlines():
-        if match := _SECTION.fullmatch(line):
-            current, line = match.groups()
-        # Plain text after a section; but an example is written without indentation.
-        elif current != "Example" and line and not line.startswith(" "):
-            current = ""
-        sections[current] = f"{sections.get(current, '')}{line}\n"
-    return sections
+        is_own = issubclass(member, tuple) or function.__module__.startswith("keras_transformer")
+        if not is_own or issubclass(member, Exception) or getattr(member, "_is_protocol", False):
+            return set()
+    if isinstance(member, property):
+        return set()
+    parameters = inspect.signature(function).parameters.values()
+    named = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    return named - {"self", "_cls", "cls"}

@@ -4,6 +4,7 @@ The blocks of a page run in order, in one folder, with the names of the blocks b
 holds what a reader has: texts of their own, and trained models (tiny ones, so that it is fast).
 """
 
+import doctest
 import gzip
 import importlib.util
 import io
@@ -19,7 +20,7 @@ import pytest
 from keras_transformer.cli import main
 from keras_transformer.cli.application import build_parser, command_modules
 from keras_transformer.errors import UserError
-from tests.docs.page_blocks import PAGES, ROOT, Block, blocks_of
+from tests.docs.page_blocks import PAGES, ROOT, Block, blocks_of, prompts_of
 from tests.loaded_once import load_once
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_translator
@@ -28,6 +29,8 @@ from tests.toy_treebank import write_toy_trees
 # Modules that `pip install .` does not bring.
 OPTIONAL = {"ai_edge_litert", "ctranslate2", "grpc", "jax", "keras_hub", "onnxruntime", "tf2onnx"}
 OPTIONAL |= {"tensorflow_serving", "tensorflow_text", "torch", "transformers"}
+# What makes a model takes long.
+MODELS_ARE_MADE = re.compile(r"\btrain\(|\bTransformer\b")
 WITH_BLOCKS = [page for page in PAGES if blocks_of(page)]
 RUNNING = [page for page in WITH_BLOCKS if any(block.is_run for block in blocks_of(page))]
 MODELS = ["runs/en-de", "runs/seed-1", "runs/seed-2", "runs/quickstart", "runs/parser"]
@@ -37,10 +40,10 @@ MODELS = ["runs/en-de", "runs/seed-1", "runs/seed-2", "runs/quickstart", "runs/p
 def folder(tmp_path_factory):
     """A folder with the files that the pages name."""
     folder = tmp_path_factory.mktemp("reader")
-    lines = "".join(f"{sentence(3 + seed, seed)}\n" for seed in range(3))
-    for name in ("new", "test", "book", "train", "valid"):
+    for name, size in (("new", 3), ("test", 3), ("book", 3), ("train", 120), ("valid", 3)):
+        lines = "".join(f"{sentence(3 + seed % 5, seed)}\n" for seed in range(size))
         for language in ("en", "de"):
-            (folder / f"{name}.{language}").write_text(lines * (40 if name == "train" else 1))
+            (folder / f"{name}.{language}").write_text(lines)
     (folder / "test.words").write_text("the dog sees a cat .\n")
     write_toy_trees(folder / "test.trees", 3)
     for seed, name in zip((13, 1, 2, 13), MODELS, strict=False):
@@ -87,6 +90,17 @@ def test_the_blocks_of_a_page_run(page, folder, tmp_path, monkeypatch):
                 assert main(words[1:]) == 0, (page, words)
     if missing:
         pytest.skip(f"the rest of {page} needs {', '.join(sorted(missing))}")
+
+
+@pytest.mark.parametrize("with_models", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("page", [page for page in PAGES if prompts_of(page)])
+def test_the_examples_with_a_prompt_print_what_they_say(page, with_models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = [x for x in prompts_of(page) if with_models or not MODELS_ARE_MADE.search(x)]
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page, page, 0)
+    output = []
+    results = doctest.DocTestRunner().run(test, out=output.append)
+    assert results.attempted and not results.failed, "".join(output)
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS)
@@ -203,22 +217,3 @@ def source_of(words):
         folder = ROOT / words[1].replace(".", "/")
         return "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
     return (ROOT / words[0]).read_text("utf-8")
-
-
-@pytest.mark.parametrize("page", WITH_BLOCKS)
-def test_what_is_not_run_says_why(page):
-    for block in blocks_of(page):
-        if block.run_by:
-            assert page in (ROOT / block.run_by).read_text("utf-8")
-        elif block.reason:
-            assert len(block.reason.split()) > 1
-        elif block.language == "bash":
-            assert any(words[0] == "keras-transformer" for words in block.commands())
-    text = PAGES[page].read_text("utf-8")
-    marks = len(re.findall(r"<!-- (?:not run|run by)", text))
-    # A mark that is not right above a block would be lost.
-    assert marks == sum(not block.is_run for block in blocks_of(page))
-
-
-def test_most_pages_run():
-    assert {"README.md", "training.md", "decoding.md", "parsing.md"} <= set(RUNNING)

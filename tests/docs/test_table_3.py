@@ -1,7 +1,5 @@
 """examples/table_3.py: its rows are the presets scaled down, and its verdicts those by hand."""
 
-import io
-
 import pytest
 
 from keras_transformer import list_presets
@@ -42,21 +40,3 @@ def test_a_verdict_needs_the_direction_and_more_than_the_spread(
     table_3, paper, ours, spread, answer
 ):
     assert table_3.verdict(paper, ours, spread, tie=0.03) == answer
-
-
-def test_effects_are_differences_of_means_beside_the_larger_spread(table_3, tmp_path):
-    run = {"signature": "s", "parameters": 1, "minutes": 2.0, "steps": 3, "epochs": 0.5}
-    values = {"base": [(9.0, 28.0), (9.2, 28.4)], "table3_a_h1": [(10.0, 27.0), (10.4, 27.1)]}
-    results = {
-        row: [{**run, "perplexity": one, "BLEU": other} for one, other in seeds]
-        for row, seeds in values.items()
-    }
-    perplexity, bleu = table_3.effects(results)["table3_a_h1"]
-    assert perplexity == pytest.approx((5.29 - 4.92, 1.1, 0.4))
-    assert bleu == pytest.approx((24.9 - 25.8, -1.15, 0.4))
-    file = io.StringIO()
-    table_3.print_table(results, file)
-    assert "| 5.29 | 10.20 ± 0.20 | yes | 24.9 | 27.05 ± 0.05 | yes |" in file.getvalue()
-    assert "8 minutes of one core" in file.getvalue()
-    table_3.draw(results, tmp_path / "table_3.png")
-    assert (tmp_path / "table_3.png").stat().st_size > 5_000

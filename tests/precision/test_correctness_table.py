@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tests import correctness_table
+from benchmarks import correctness_table
 from tests.precision.against_oracle import SWEEP_BOUNDS
 from tests.precision.components import COMPONENTS
 from tests.precision.measurements import POLICIES

@@ -1,4 +1,4 @@
-"""What the README promises: a fresh machine's commands, and a classifier that ignores padding."""
+"""What the README promises: the commands of a fresh machine, and a classifier that pads."""
 
 import pathlib
 import re

@@ -66,10 +66,10 @@ def test_all_versions_of_python_and_all_backends_are_tested():
 
 
 def test_every_folder_of_tests_runs_at_night():
-    """Backends and mutants are for `.ci/run`, which has what they need; so are the bridges."""
+    """Backends and bridges are for `.ci/run`, which has what they need."""
     folders = {path.name for path in (ROOT / "tests").iterdir() if [*path.glob("test_*.py")]}
     listed = set(re.findall(r"tests/(\w+)", WORKFLOWS["nightly.yml"]))
-    assert folders - listed == {"backends", "bridges", "mutation"}
+    assert folders - listed == {"backends", "bridges"}
 
 
 def test_the_constraints_pin_what_the_workflows_install():

@@ -1,6 +1,6 @@
 """Measures the errors that the tests bound, and writes the tables of docs/correctness.md.
 
-    python -m tests.correctness_table
+    python -m benchmarks.correctness_table
 
 Run from the root of the repository, with jax, torch, transformers and keras-hub installed for every
 row. Takes some minutes.
@@ -65,7 +65,7 @@ def measure_bridges():
 
 def measure_in_a_process(backend):
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-m", "tests.correctness_table", "--measure"]
+    command = [sys.executable, "-m", "benchmarks.correctness_table", "--measure"]
     process = subprocess.run(
         command, env=environment, check=True, stdout=subprocess.PIPE, text=True
     )

@@ -1,6 +1,6 @@
 """Do the tests notice when a line of the library is wrong? A sample of mutants, and their tests.
 
-    python -m tests.mutation --sample 220 --seed 0 --workers 2
+    python -m benchmarks.mutation --sample 220 --seed 0 --workers 2
 
 Run from the root of the repository with the extras `test` and `mutation`, on Linux. Takes about 30
 minutes on two cores. Each mutant is one small change of a layer, the loss or the search, made by
@@ -9,7 +9,7 @@ scores by module and the survivors as diffs; the exit status is 1 below a score 
 
 Outcomes go to the file of `--results` at once, and what is there is not run again: an interrupted
 run goes on. `--again` runs the survivors again, after a test was added, or on another backend for
-lines that only it reaches: `KERAS_BACKEND=jax python -m tests.mutation --again`.
+lines that only it reaches: `KERAS_BACKEND=jax python -m benchmarks.mutation --again`.
 """
 
 import argparse
@@ -19,8 +19,8 @@ import os
 import pathlib
 import sys
 
-from tests.mutation.mutants import draw
-from tests.mutation.runner import Job, run_all
+from benchmarks.mutation.mutants import draw
+from benchmarks.mutation.runner import Job, run_all
 
 GOAL = 0.85
 COPIED = ("keras_transformer", "tests", "pyproject.toml")
@@ -131,7 +131,7 @@ def report(records):
 
 def main():
     parser = argparse.ArgumentParser(
-        prog="python -m tests.mutation",
+        prog="python -m benchmarks.mutation",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
