@@ -7,10 +7,9 @@ import sentencepiece
 from keras_transformer.decoding import GreedySearch, MinimumLength, NoRepeatNgrams, SuppressTokens
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_ctranslate2
-from keras_transformer.inference.translator import Translator
 from tests.closeness import assert_close
 from tests.export.models import SLOW_CONFIGS, TEXTS, random_translator
-from tests.tiny_translator import tiny_model, tiny_tokenizer, tiny_translator
+from tests.tiny_translator import tiny_translator
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="pip install ctranslate2")
 SIZES = pytest.param({"key_dim": 6, "value_dim": 6}, marks=pytest.mark.slow)
@@ -65,17 +64,6 @@ class TestAnswers:
         found = log_probabilities(peer, sources, processor.encode(answers, out_type=str))
         expected = [score.log_probability for score in translator.score(TEXTS, answers)]
         assert_close(found, expected, scale=1.0)
-
-    def test_two_vocabularies(self, tmp_path):
-        target = tiny_tokenizer(300)
-        options = {"search": GreedySearch(), "extra_length": 12}
-        model = tiny_model(target_vocab_size=300)
-        translator = Translator(model, tiny_tokenizer(), target, **options)
-        directory = export_ctranslate2(translator, tmp_path / "m")
-        _, sources = pieces_of(directory, TEXTS, "source_tokenizer")
-        processor, _ = pieces_of(directory, [], "target_tokenizer")
-        found = greedy(load(directory), sources, translator)
-        assert [processor.decode(pieces) for pieces in found] == translator.translate(TEXTS)
 
     def test_beam_search_divides_by_the_length_with_eos(self, directory):
         _, sources = pieces_of(directory, TEXTS)

@@ -101,7 +101,7 @@ def test_nothing_is_traced_again(loaded):
     assert {name: len(f.concrete_functions) for name, f in functions.items()} == before
 
 
-@pytest.mark.parametrize("shape", [[2, 1], [], [1, 1], [2, 0]], ids=str)
+@pytest.mark.parametrize("shape", [[2, 1], []], ids=str)
 def test_texts_of_another_shape_are_refused_with_both_shapes(loaded, shape):
     for name, function in loaded.signatures.items():
         inputs = dict.fromkeys(function.structured_input_signature[1], tf.fill(shape, "a dog"))

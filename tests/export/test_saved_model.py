@@ -12,13 +12,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.data import SubwordTokenizer
-from keras_transformer.decoding import (
-    BeamSearch,
-    GreedySearch,
-    MinimumLength,
-    NoRepeatNgrams,
-    Sampling,
-)
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 from keras_transformer.export import export_saved_model
 from keras_transformer.inference.translator import Translator
 from tests.closeness import assert_close
@@ -120,17 +114,6 @@ class TestContent:
 
 
 class TestSettings:
-    @pytest.mark.slow
-    def test_search_is_baked_in(self, translator, tmp_path):
-        constraints = [MinimumLength(9), NoRepeatNgrams(1)]
-        search = BeamSearch(beam_size=2, length_penalty=1.0, n_best=2, constraints=constraints)
-        loaded = tf.saved_model.load(export_saved_model(translator, tmp_path / "m", search))
-        outputs = loaded.signatures["n_best"](text=tf.constant([NORMAL]))
-        expected = translator.hypotheses([NORMAL], search)[0]
-        found = [text.decode() for text in outputs["translations"].numpy()[0]]
-        assert found == [answer.text for answer in expected]
-        assert_close(outputs["scores"].numpy()[0], [answer.score for answer in expected], scale=1.0)
-
     @pytest.mark.slow
     def test_samples_are_the_translators(self, tmp_path):
         """With one seed, in another process, as long as the texts are searched together."""

@@ -9,7 +9,13 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID
-from keras_transformer.decoding import Sampling, search_from_dict
+from keras_transformer.decoding import (
+    BeamSearch,
+    MinimumLength,
+    NoRepeatNgrams,
+    Sampling,
+    search_from_dict,
+)
 from keras_transformer.export import export_saved_model, stored_kernels
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble, weight_files
@@ -128,29 +134,21 @@ class TestBatches:
                     assert output.shape[0] == count, name
 
     @pytest.mark.slow
-    def test_large_requests_are_worked_on_in_chunks(self, loaded, translator):
-        """So `loaded` was exported; `TestScore` looks at scores."""
-        found = ask(loaded, "serving_default", text=TEXTS)
-        assert found["translation"].tolist() == translator.translate(TEXTS)
-        found = ask(loaded, "attention", text=TEXTS * 2, translation=TRANSLATIONS * 2)
-        rows = found["attention"].sum(axis=-1)  # 1 for each token, 0 for padding
-        lengths = [score.num_tokens for score in translator.score(TEXTS, TRANSLATIONS)] * 2
-        assert_close(rows.sum(axis=-1), lengths)
-
-    @pytest.mark.parametrize("num_streams", [2, 5])
-    @pytest.mark.slow
-    def test_several_streams_give_the_same_answers(
-        self, loaded, translator, tmp_path, monkeypatch, num_streams
-    ):
+    def test_several_streams_give_the_same_answers(self, loaded, translator, tmp_path, monkeypatch):
         monkeypatch.setattr(Translator, "max_batch_tokens", 400)  # Several chunks.
-        directory = export_saved_model(translator, tmp_path / "m", num_streams=num_streams)
+        directory = export_saved_model(translator, tmp_path / "m", num_streams=3)
         streamed = tf.saved_model.load(directory)
         for texts in (TEXTS, TEXTS[:1], [], ["", *TEXTS[:3]]):
             found, expected = (ask(one, "n_best", text=texts) for one in (streamed, loaded))
             assert found["translations"].tolist() == expected["translations"].tolist()
             assert_close(found["scores"], expected["scores"], scale=1.0)
         settings = json.loads(ask(streamed, "limits", text=["a"])["settings"][0])
-        assert settings["num_streams"] == num_streams
+        assert settings["num_streams"] == 3
+        # And those of the translator with another search, with constraints.
+        search = BeamSearch(2, 1.0, constraints=[MinimumLength(9), NoRepeatNgrams(1)])
+        directory = export_saved_model(translator, tmp_path / "m", search)
+        found = ask(tf.saved_model.load(directory), "serving_default", text=TEXTS)
+        assert found["translation"].tolist() == translator.translate(TEXTS, search)
 
 
 class TestKinds:

@@ -86,19 +86,6 @@ def test_line_n_stays_line_n_and_failed_lines_are_set_aside(suffix, tmp_path, mo
     assert {path.name for path in tmp_path.iterdir()} == names
 
 
-def test_a_file_that_was_cut_writes_nothing_and_an_empty_one_empty_files(tmp_path, monkeypatch):
-    source, output, failed = tmp_path / "in.gz", tmp_path / "out", tmp_path / "failed"
-    options = ("--model", save_upper_case(tmp_path / "model"), "--input", source)
-    options += ("--output", output, "--failed", failed, *LOCAL)
-    source.write_bytes(gzip.compress(os.urandom(1000))[:-9])
-    with pytest.raises(Exception, match="end-of-stream"):
-        translate(monkeypatch, *options)
-    source.write_bytes(gzip.compress(b""))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.gz", "model", "script.py"]
-    translate(monkeypatch, *options)
-    assert output.read_bytes() == failed.read_bytes() == b""
-
-
 @pytest.mark.slow
 def test_two_workers_give_the_answers_of_the_translator(translator, exported, tmp_path):
     texts = [sentence(1 + seed % 11, seed) for seed in range(400)]

@@ -1,4 +1,4 @@
-"""SavedModels with two vocabularies in one process: each uses its own for each language."""
+"""Exports with two vocabularies: each uses its own for each language."""
 
 import itertools
 import json

@@ -136,9 +136,7 @@ def test_pages_of_other_sites_are_refused(client, headers, status):
 def test_a_server_may_have_more_names():
     with serving(EchoModel(), allowed_hosts=["Proxy.example"]) as client:
         for host, status in (("proxy.example:80", 200), ("localhost", 200), ("evil.example", 403)):
-            headers = {"Host": host, "Origin": f"https://{host}"}
-            assert client.send("GET", "/health", headers=headers)[0] == status
-        assert client.send("GET", "/health", headers=CROSS)[0] == 403
+            assert client.send("GET", "/health", headers={"Host": host})[0] == status
 
 
 @pytest.mark.parametrize(("version", "hosts", "status"), [

@@ -178,20 +178,6 @@ def test_the_keyboard_lights_words_and_chooses_sentences(page):
     assert press(browser, "TAB").tag_name == "summary" and not errors(browser)
 
 
-@pytest.mark.slow
-def test_hebrew_is_read_from_the_right(page):
-    browser = page()
-    answer_to(browser, "אחת שתיים שלוש")
-    first = press(browser, "TAB")
-    assert first.text == "שלוש" and press(browser, "ARROW_LEFT").text == "שתיים"
-    words = browser.find_elements("css selector", "#answer .word")
-    assert words[0].rect["x"] > words[1].rect["x"] > words[2].rect["x"]
-    sides = [
-        browser.find_elements("css selector", f"#{side} .word") for side in ("mirror", "answer")
-    ]
-    assert sides[0][0].rect["x"] > sides[0][2].rect["x"]
-
-
 def test_errors_of_the_server_are_shown_in_words(page):
     browser = page()
     answer_to(browser, "x" * 2_001)
@@ -215,7 +201,7 @@ def test_a_saved_model_says_what_is_missing(page):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "width", "scheme"), [
-    ("words", 1280, "light"), ("words", 375, "dark"), ("trees", 375, "light"),
+    ("words", 375, "dark"), ("trees", 375, "light"),
 ])  # fmt: skip
 def test_nothing_is_wider_than_the_window_or_hard_to_read(page, name, width, scheme):
     browser = page(name, width, scheme)
@@ -240,8 +226,4 @@ def test_a_tree_is_drawn(page):
     assert middles["DT"] < middles["NP"] < middles["NN"] < middles["VBZ"] < middles["VP"]
     assert nodes["S"]["y"] < nodes["NP"]["y"] == nodes["VP"]["y"] < nodes["DT"]["y"]
     assert texts(browser, "#list li") == [f"{TREE}\n−0.500"]
-    # A tree that is too wide has a row for each node.
-    answer_to(browser, "a long one")
-    rows = [node.rect["y"] for node in browser.find_elements("css selector", ".tree span")]
-    assert len(rows) == 41 and rows == sorted(set(rows))
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
