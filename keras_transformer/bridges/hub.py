@@ -19,11 +19,11 @@ def find_model(source: str | os.PathLike) -> pathlib.Path:
     """Returns the folder of a published model, which is downloaded if it is on the hub.
 
     Args:
-        source: a folder, or a name such as `"Helsinki-NLP/opus-mt-en-de"`, which needs
+        source: A folder, or a name such as `"Helsinki-NLP/opus-mt-en-de"`, which needs
             huggingface_hub. A model in the hub's cache is not downloaded again.
 
     Raises:
-        UserError: if there is no such model, or its architecture is not Marian.
+        UserError: If there is no such model, or its architecture is not Marian.
     """
     folder = pathlib.Path(source)
     if folder.exists() and not folder.is_dir():
@@ -54,7 +54,7 @@ def _download(name):
         folder = pathlib.Path(snapshot_download(name, allow_patterns=files))
         if not (folder / _SAFE_WEIGHTS).exists():
             folder = pathlib.Path(snapshot_download(name, allow_patterns=[*files, _WEIGHTS]))
-    except Exception as error:  # of the hub, of the network, of the disk
+    except Exception as error:  # The hub, the network and the disk have their own.
         raise UserError(f"{name!r} cannot be downloaded: {one_line(error)}") from error
     return folder
 
@@ -78,7 +78,7 @@ def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
     Nothing in the file is executed.
 
     Raises:
-        UserError: if there is no such file, or it is damaged, or torch is needed and missing.
+        UserError: If there is no such file, or it is damaged, or torch is needed and missing.
     """
     path = _find_weights(folder)
     try:
@@ -89,13 +89,13 @@ def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
         else:
             import torch
 
-            with warnings.catch_warnings(action="ignore"):  # about kinds that are refused below
+            with warnings.catch_warnings(action="ignore"):  # Rare kinds are refused below.
                 tensors = torch.load(path, map_location="cpu", weights_only=True)
         for name, tensor in tensors.items():
             if not _is_plain(tensor):
                 raise ValueError(f"{name!r} is not a dense tensor of floating-point numbers")
         return path, tensors
-    except Exception as error:  # safetensors, pickle, zipfile and torch each have their own
+    except Exception as error:  # safetensors, pickle, zipfile and torch have their own.
         reason = "it is damaged, or holds more than tensors of plain numbers"
         raise UserError(f"{str(path)!r} cannot be read: {reason} ({one_line(error)})") from error
 
@@ -103,7 +103,7 @@ def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
 def _is_plain(tensor):
     if isinstance(tensor, np.ndarray):
         return tensor.dtype.kind not in "biuc"
-    # Not sparse, on a device without memory, quantized, or one number repeated.
+    # A sparse or quantized tensor, one without memory, and one repeated number are not plain.
     is_dense = str(tensor.layout) == "torch.strided" and tensor.device.type == "cpu"
     is_stored = is_dense and tensor.untyped_storage().nbytes() >= tensor.nbytes
     return is_stored and tensor.is_floating_point()

@@ -12,10 +12,8 @@ from keras_transformer.bridges import peer
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
 from keras_transformer.layers.effective_weights import plain_copy
 
-_SETTINGS = (
-    *("num_heads", "key_dim", "value_dim", "dropout", "use_bias", "sliding_window", "seed"),
-    *("kernel_initializer", "bias_initializer", "kernel_regularizer"),
-)
+_SETTINGS = ("num_heads", "key_dim", "value_dim", "dropout", "use_bias", "sliding_window", "seed")
+_SETTINGS += ("kernel_initializer", "bias_initializer", "kernel_regularizer")
 # Settings of Keras' layer that ours lacks, with the values at which they have no effect.
 _UNSUPPORTED = {
     **dict.fromkeys(("output_shape", "bias_regularizer", "activity_regularizer"), (None,)),
@@ -24,7 +22,7 @@ _UNSUPPORTED = {
     "use_gate": (False,),
 }
 _CLASSES = {EncoderBlock: "TransformerEncoder", DecoderBlock: "TransformerDecoder"}
-# Arguments of our blocks -> KerasHub's.
+# KerasHub's names of our blocks' arguments.
 _SAME = ("num_heads", "intermediate_dim", "dropout", "activation")
 _BLOCK_SETTINGS = {**{name: name for name in _SAME}, "epsilon": "layer_norm_epsilon"}
 

@@ -19,7 +19,7 @@ from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.layers.effective_weights import plain_copy
 from keras_transformer.models import Transformer, TransformerConfig
 
-# Marian's activation_function -> Keras activation; Marian accepts Keras' names too.
+# Keras' names of Marian's activation functions; Marian accepts them too.
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 _SETTINGS = {
     "scale_embedding": True,
@@ -29,7 +29,7 @@ _SETTINGS = {
     "encoder_layerdrop": 0,
     "decoder_layerdrop": 0,
 }
-# Our settings -> Marian's; some have one name for the encoder and one for the decoder.
+# Marian's names of our settings; some have one for the encoder and one for the decoder.
 _SAME = ("vocab_size", "d_model", "dropout", "attention_dropout", "activation_dropout")
 NAMES = {
     **{name: (name,) for name in _SAME},
@@ -39,7 +39,7 @@ NAMES = {
     "intermediate_dim": ("encoder_ffn_dim", "decoder_ffn_dim"),
 }
 _SIDES = ("encoder", "decoder")
-# The variables of our layers -> Marian's.
+# Marian's names of our layers' variables.
 _KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 # The axis of the residual stream in our variables that have one, by the end of their paths.
 _STREAM_AXES = {

@@ -50,7 +50,8 @@ _NEUTRAL = {
     "begin_suppress_tokens forced_bos_token_id exponential_decay_length_penalty max_time "
     "watermarking_config dola_layers",
 }
-_EPSILON = 1e-5  # torch's default, which transformers does not write into files
+# torch's default, which transformers does not write into files.
+_EPSILON = 1e-5
 # The logit of ids that must not be generated.
 _NEVER = -100.0
 

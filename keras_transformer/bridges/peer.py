@@ -111,7 +111,7 @@ def write(variables: Mapping, weights: Mapping, arrange: Callable = _unchanged) 
 
 def array(weight: Any) -> np.ndarray:
     """Returns the values of a weight in float64, which is exact for all narrower types."""
-    if hasattr(weight, "detach"):  # a tensor of torch
+    if hasattr(weight, "detach"):  # It is a tensor of torch.
         return weight.detach().cpu().double().numpy()
     return np.array(ops.convert_to_numpy(weight), dtype="float64")
 

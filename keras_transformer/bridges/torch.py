@@ -255,11 +255,11 @@ def tensors(module, paths):
         *parents, name, kind = path.split("/")
         attribute = "weight" if kind in ("kernel", "gamma") else "bias"
         parent = module.get_submodule(".".join(parents))
-        if name in _INPUTS and not hasattr(parent, name):  # in torch.nn.MultiheadAttention
+        if name in _INPUTS and not hasattr(parent, name):  # It is a torch.nn.MultiheadAttention.
             tensor = getattr(parent, f"in_proj_{attribute}")
             if tensor is not None:
                 tensor = tensor.chunk(3)[_INPUTS.index(name)]
-            elif attribute == "weight":  # with `kdim` or `vdim`
+            elif attribute == "weight":  # It has `kdim` or `vdim`.
                 tensor = getattr(parent, f"{name}_weight")
         else:
             inner = getattr(parent, name)

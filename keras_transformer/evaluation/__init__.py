@@ -2,7 +2,7 @@
 
 from keras_transformer import lazy_names
 
-# Imported on first use, because scores need no Keras.
+# These are imported on first use, because scores need no Keras.
 _MODULES = {
     "attention": ["AttentionWeights", "attention_page", "attention_weights"],
     "bleu": ["Score", "corpus_bleu", "corpus_chrf", "exact_match", "paper_bleu"],

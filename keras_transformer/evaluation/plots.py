@@ -74,10 +74,10 @@ def plot_learning_curve(
     for number, (curves, label) in enumerate(panels, start=1):
         axes = figure.add_subplot(1, len(panels), number)
         _draw(axes, curves, label)
-        corner = "upper right"  # stays free: losses fall, and scores rise
+        corner = "upper right"  # It stays free: losses fall, and scores rise.
         if curves is scores:
             corner = "lower right"
-            # Leaves room above 100 for the value at the end of a curve.
+            # There must be room above 100 for the value at the end of a curve.
             axes.set_ylim(0, 112)
             axes.set_yticks(range(0, 101, 20))
             _write_last_values(axes, curves)

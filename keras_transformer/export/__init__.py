@@ -2,9 +2,9 @@
 
 from keras_transformer import lazy_names
 
-# Imported when they are used, so that the command line starts without Keras.
+# These are imported when they are used, so that the command line starts without Keras.
 _MODULES = {
-    "formats": ["check_export_directory", "check_export_packages", "export"],
+    "formats": ["check_export_directory", "export"],
     "ctranslate2": ["export_ctranslate2"],
     "litert": ["export_litert"],
     "onnx": ["export_onnx"],

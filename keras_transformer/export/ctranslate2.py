@@ -14,7 +14,7 @@ from keras_transformer.inference.translator import Translator
 from keras_transformer.layers import SinusoidalPositionEncoding
 from keras_transformer.layers.effective_weights import plain_copy
 
-# Keras activation -> CTranslate2's name.
+# CTranslate2's names of Keras' activations.
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
 _ACTIVATIONS |= {"tanh": "Tanh", "sigmoid": "Sigmoid"}
 # CTranslate2's self-attention has these as one linear map.
@@ -33,13 +33,13 @@ def export_ctranslate2(
     translator's constraints, which are not exported.
 
     Args:
-        translator: a `Translator`, on any backend.
-        directory: a new or empty folder, or an earlier export, which is replaced.
+        translator: A `Translator`, on any backend.
+        directory: A new or empty folder, or an earlier export, which is replaced.
         quantization: None for float32, or a type of CTranslate2: `"int8"`, `"int8_float32"`,
             `"int8_float16"`, `"int8_bfloat16"`, `"int16"`, `"float16"`, `"bfloat16"`.
 
     Raises:
-        UserError: if ctranslate2 is not installed or does not support the model or quantization,
+        UserError: If ctranslate2 is not installed or does not support the model or quantization,
             the model is an `Ensemble`, or the directory holds other files.
 
     Example:

@@ -160,14 +160,14 @@ def export(
     """Writes a model in one of the export formats, and returns `directory`.
 
     Args:
-        pipeline: a `Translator`, or a `Parser` for a format that includes the search.
-        directory: a new or empty folder, or an earlier export, which is replaced.
+        pipeline: A `Translator`, or a `Parser` for a format that includes the search.
+        directory: A new or empty folder, or an earlier export, which is replaced.
         format: `"saved_model"`, `"ctranslate2"`, `"onnx"` or `"litert"`.
-        **options: further arguments of `export_saved_model`, `export_ctranslate2`, `export_onnx`
+        **options: Further arguments of `export_saved_model`, `export_ctranslate2`, `export_onnx`
             or `export_litert`, which raise the errors.
 
     Raises:
-        ValueError: if there is no such format.
+        ValueError: If there is no such format.
 
     Example:
 
@@ -184,10 +184,10 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
     """Checks that an export may be written to a directory; call it before loading a model.
 
     Args:
-        directory, format: as in `export`.
+        directory, format: As in `export`.
 
     Raises:
-        UserError: if it is a file or has other files, or TensorFlow cannot read its path.
+        UserError: If it is a file or has other files, or TensorFlow cannot read its path.
 
     Example:
 
@@ -202,23 +202,6 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
         raise UserError(f"{rule}. Received: {str(path)!r} with {min(wrong)!r}")
 
 
-def check_export_packages(format: str) -> None:
-    """Checks that the packages of an export are installed; call it before loading a model.
-
-    Args:
-        format: as in `export`.
-
-    Raises:
-        UserError: if a package is missing.
-
-    Example:
-
-    >>> from keras_transformer.export import check_export_packages
-    >>> check_export_packages("saved_model")
-    """
-    _format(format).check_packages()
-
-
 @contextlib.contextmanager
 def export_folder(
     pipeline: "Pipeline", directory: str | os.PathLike, format: str, **options: Any
@@ -231,7 +214,7 @@ def export_folder(
     if chosen.needs_tensorflow and backend != "tensorflow":
         rule = "is written with the TensorFlow backend (KERAS_BACKEND=tensorflow)"
         raise UserError(f"The {chosen.layout.title} {rule}. Received: {backend=}")
-    check_export_packages(format)
+    chosen.check_packages()
     chosen.check_task(pipeline.task)
     if not chosen.includes_search:
         if num_models := len(getattr(pipeline.model, "models", ())):

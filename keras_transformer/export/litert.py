@@ -18,13 +18,13 @@ def export_litert(
     `export_onnx`. They share the weights and use only LiteRT's own operations.
 
     Args:
-        translator, directory: as in `export_onnx`.
+        translator, directory: As in `export_onnx`.
         quantization: None for float32, `"float16"` for weights in float16, or `"int8"` for weights
             in int8, with a scale for each output of a linear map and each row of an embedding.
             Products with weights in int8 are computed in int8, all else in float32.
 
     Raises:
-        UserError: as in `export_onnx`, except that no package is needed.
+        UserError: As in `export_onnx`, except that no package is needed.
 
     Example:
 
@@ -40,7 +40,7 @@ def export_litert(
         module = tf.Module()
         # The module makes TensorFlow save the weights, which the conversion turns into constants.
         module.model_variables = [weight.value for weight in model.weights]
-        # In `aside`, so that what a killed process leaves is removed with it.
+        # It is in `aside`, so that what a killed process leaves is removed with it.
         with tempfile.TemporaryDirectory(dir=aside) as path:
             tf.saved_model.save(module, path, signatures=functions)
             names = list(functions)

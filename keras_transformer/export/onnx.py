@@ -14,8 +14,10 @@ from keras_transformer.layouts import ONNX_WEIGHTS_FILE
 
 # The newest opset that tf2onnx is tested with.
 _OPSET = 18
-_SMALLEST_SHARED = 1024  # bytes; smaller constants, such as shapes, stay in the ONNX files
-_ALIGNMENT = 4096  # bytes; lets a runtime map the weights into memory
+# Smaller constants, such as shapes, stay in the ONNX files.
+_SMALLEST_SHARED = 1024  # bytes
+# A runtime can map weights that begin at such an address into memory.
+_ALIGNMENT = 4096  # bytes
 _DIMENSIONS = {
     "source": ("batch", "source_length"),
     "source_mask": ("batch", "source_length"),
@@ -37,14 +39,14 @@ def export_onnx(
     The translator's own search is not exported; a warning names its constraints.
 
     Args:
-        translator: a `Translator`.
-        directory: a new or empty folder, or an earlier export, which is replaced.
+        translator: A `Translator`.
+        directory: A new or empty folder, or an earlier export, which is replaced.
         quantization: None for float32, or `"int8"` for weights in int8, with a scale for each
             output of a linear map and each row of an embedding. Products with weights are computed
             in int8, all else in float32.
 
     Raises:
-        UserError: if onnx or tf2onnx is not installed, or onnxruntime for int8, tf2onnx cannot
+        UserError: If onnx or tf2onnx is not installed, or onnxruntime for int8, tf2onnx cannot
             convert the model, Keras does not run on TensorFlow, the model has a sliding window or
             is an `Ensemble`, or the directory holds other files.
 
@@ -55,7 +57,7 @@ def export_onnx(
     >>> export_onnx(translator, "exports/en_de")  # doctest: +SKIP
     """
     with export_folder(translator, directory, "onnx", quantization=quantization) as aside:
-        # A variable, because `functions` do not keep the model's weights alive.
+        # It is a variable, because `functions` do not keep the model's weights alive.
         model = convertible(translator.model, int8_embeddings=quantization == "int8")
         functions = concrete_functions(model)
         models = {name: _convert(function) for name, function in functions.items()}
@@ -80,8 +82,8 @@ def _convert(function):
         tf.import_graph_def(frozen, name="")
         options = {"opset": _OPSET, "custom_op_handlers": _HANDLERS}
         converted = tfonnx.process_tf_graph(graph, **ends, **options)
-    # Without tf2onnx's optimizations: one of them merges different reshapes, and runtimes optimize
-    # the graphs that they load.
+    # tf2onnx's optimizations are left out: one of them merges different reshapes, and runtimes
+    # optimize the graphs that they load.
     model = converted.make_model("keras_transformer")
     try:
         onnx.checker.check_model(model)
@@ -115,7 +117,7 @@ def _quantize(model, directory):
     from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
     path = directory / "quantized.onnx"
-    # Prevents a warning: onnxruntime's own optimizations are not needed before.
+    # This prevents a warning: onnxruntime's own optimizations are not needed before.
     add_pre_process_metadata(model)
     quantize_dynamic(model, path, op_types_to_quantize=["MatMul"], per_channel=True)
     quantized = onnx.load(path)
@@ -138,7 +140,7 @@ def _write(models, directory):
     """Writes ONNX models. One file has the large constants of all models, equal ones once."""
     import onnx
 
-    offsets = {}  # of the contents
+    offsets = {}  # by content
     with open(directory / ONNX_WEIGHTS_FILE, "wb") as file:
         for name, model in models.items():
             _shorten_names(model.graph)

@@ -108,7 +108,7 @@ def _write_warmup_requests(directory, requests, model_name):
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature, inputs in requests:
-            # A PredictRequest: its model_spec, with name and signature_name, and its inputs.
+            # A PredictRequest has a model_spec, with name and signature_name, and inputs.
             request = _field(1, _field(1, model_name.encode()) + _field(3, signature.encode()))
             for name, texts in inputs.items():
                 tensor = tf.make_tensor_proto(texts, dtype=tf.string).SerializeToString()

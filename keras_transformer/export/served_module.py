@@ -56,7 +56,7 @@ class ServedFunctions(abc.ABC):
         }
         kernels = StoredKernels(self._model, num_streams)
         self.module = module = tf.Module(name="translator")
-        # Not the model: TensorFlow would save its optimizer, and each weight twice.
+        # The model is no attribute: TensorFlow would save its optimizer, and each weight twice.
         module.model_variables = kernels.variables
         module.source_tokenizer = module.target_tokenizer = pipeline.source_tokenizer.in_graph()
         if pipeline.target_tokenizer is not pipeline.source_tokenizer:
@@ -85,7 +85,7 @@ class ServedFunctions(abc.ABC):
     def _limits(self, text):
         """Returns the outputs of the signature `limits` that all tasks share."""
         lengths = self.module.source_tokenizer.tokenize(text).row_lengths()
-        num_tokens = tf.cast(lengths, tf.int32) + 1  # and EOS
+        num_tokens = tf.cast(lengths, tf.int32) + 1  # with EOS
         longest = self._pipeline.max_source_length
         return {
             "num_tokens": num_tokens,

@@ -121,7 +121,7 @@ class StoredKernels:
         """Returns `[rows, output_dim]`, the product of rows and the transpose of a matrix."""
         if self._are_few_rows:
             return multiply_few_rows(rows, transpose, self._num_parts)
-        # As batches of one: a plain product of a few MB runs on one thread in TensorFlow.
+        # These are batches of one: TensorFlow runs a plain product of a few MB on one thread.
         return tf.matmul(rows[None], transpose[None], transpose_b=True)[0]
 
     def add_bias(self, outputs, bias):

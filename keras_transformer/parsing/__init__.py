@@ -2,7 +2,7 @@
 
 from keras_transformer import lazy_names
 
-# Imported when they are used: the command line starts without Keras.
+# These are imported when they are used, so that the command line starts without Keras.
 _MODULES = {
     "evalb": ["EvalbParameters", "SentenceScore"],
     "parseval_score": ["ParsevalScore", "ParsevalSummary", "parseval"],

@@ -27,7 +27,8 @@ _KEYWORDS: dict[str, tuple[str, int, bool]] = {
     "LABELED": ("labelled", 1, False),
     "DEBUG": ("", 1, False),
 }
-_QUOTES = ("'", '"', "/")  # words to which taggers may give the tag of a quotation mark or another
+# Taggers may give these words the tag of a quotation mark or another.
+_QUOTES = ("'", '"', "/")
 _FUNCTION_TAGS = re.compile("[-=].*")
 _TEXT = rf"([^{SPACE}()]*+)"
 # A leaf, "(NN dog)"; a bracket that opens, with its label; one that closes; a word elsewhere.
@@ -236,7 +237,9 @@ class _Sentence:
                 self.leaves.append((tag, word))
             elif label is not None:
                 stack[top], top = len(opened), top + 1
-                opened.append((label or "TOP" * (top == 1), len(self.leaves)))  # an unnamed root
+                opened.append(
+                    (label or "TOP" * (top == 1), len(self.leaves))
+                )  # The root has no name.
             elif not closing:
                 # EVALB never gets past such a word; here it is left out.
                 self.error = "More than two elements in a bracket"

@@ -15,7 +15,8 @@ from keras_transformer.parsing.trees import (
 )
 from keras_transformer.settings.base import Allowed, Count, Settings, settings_dataclass
 
-NUMBERS = tuple(map(str, range(100)))  # stand for the words in order; after 99 comes 0 again
+# They stand for the words in order; after 99 comes 0 again.
+NUMBERS = tuple(map(str, range(100)))
 _Label = Annotated[str, Predicate(is_symbol), Allowed("a label without spaces and round brackets")]
 
 
@@ -202,7 +203,7 @@ class Linearization(Settings):
                 builder.num_repairs += not is_closed
                 position += 2 + is_closed
             else:
-                builder.num_repairs += is_symbol(tag)  # a word without a tag
+                builder.num_repairs += is_symbol(tag)  # The word has no tag.
                 self._read(tag, builder)
                 position += 1
 

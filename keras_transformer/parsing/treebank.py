@@ -14,7 +14,7 @@ from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.trees import Tree, TreeReader
 
 EMPTY_TAG = "-NONE-"
-NO_TREE = "(())"  # stands in a file for a sentence without a tree
+NO_TREE = "(())"  # It stands in a file for a sentence without a tree.
 # Labels of roots without information, in the Penn Treebank and in others.
 _ROOTS = ("", "TOP", "ROOT", "S1")
 # A label up to its first `-` or `=`, and the rest; not for a label that begins with `-`.

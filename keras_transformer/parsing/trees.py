@@ -11,7 +11,7 @@ SPACE = r" \t\r\n\f\v"
 _TOKENS = re.compile(rf"[()]|[^{SPACE}()]+")
 _LABEL = re.compile(rf"[^{SPACE}()]*")
 _LEAF = re.compile(rf"[^{SPACE}]+(?: [^{SPACE}]+)*")
-PLACEHOLDER = "XX"  # stands for a word, and for an unknown tag
+PLACEHOLDER = "XX"  # It stands for a word, and for an unknown tag.
 _WITHOUT_TAG = "The word {0!r} has no tag: expected '(TAG {0})'."
 
 

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Trains, evaluates and exports a model of the built-in corpus."""
     start = time.monotonic()
     output = pathlib.Path(arguments.output)
-    check_export_directory(arguments.saved_model)  # fails before the training, not after
+    check_export_directory(arguments.saved_model)  # It fails before the training, not after.
     streams = load_backend_in_streams(None, TRAINING_STREAMS)
     from keras_transformer.data import PairsCorpus
     from keras_transformer.export import export_saved_model

@@ -108,7 +108,7 @@ class Server:
             status, content = 504, {"error": rule}
         except ClientDisconnect:
             status, content = _CLIENT_LEFT, {}
-        except asyncio.CancelledError:  # a second Ctrl-C
+        except asyncio.CancelledError:  # This is the second Ctrl-C.
             status, content = 503, {"error": "The server has been stopped"}
         except Exception as error:
             status, content = 500, {"error": one_line(error)}
@@ -130,7 +130,7 @@ class Server:
                 return function, match.groupdict()
         status = 405 if routes else 404
         if path.startswith("/v1/models/") and method in ("GET", "POST"):
-            status = 400  # as TensorFlow Serving answers
+            status = 400  # TensorFlow Serving's answer
         raise RequestError(f"Malformed request: {request.method} {path}", status)
 
     def _check_hosts(self, request):
@@ -235,7 +235,7 @@ class Server:
 async def _unless_left(request, coroutine):
     """Returns the result of a coroutine; ends it if the client leaves."""
     answer = asyncio.ensure_future(coroutine)
-    left = asyncio.ensure_future(request.receive())  # what comes after the body
+    left = asyncio.ensure_future(request.receive())  # This comes after the body.
     try:
         await asyncio.wait([answer, left], return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():

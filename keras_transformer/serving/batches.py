@@ -12,8 +12,10 @@ import numpy as np
 from keras_transformer.serving.protocol import RequestError
 from keras_transformer.serving.server_settings import ServerSettings
 
-Texts = Mapping[str, list[bytes]]  # of each input of a signature, as many of each
-Outputs = Mapping[str, np.ndarray]  # with a row for each text
+# The texts of each input of a signature, as many of each.
+Texts = Mapping[str, list[bytes]]
+# Each output has a row for each text.
+Outputs = Mapping[str, np.ndarray]
 # Maximum number of pauses of `batch_timeout_ms` in which a batch waits for others.
 _MAX_PAUSES = 10
 
@@ -93,7 +95,7 @@ class Batches:
         while self._waiting and (not batch or self._waiting[0].num_rows <= room):
             request = self._waiting.popleft()
             self.num_waiting -= request.num_rows
-            if not request.answer.done():  # its client still waits
+            if not request.answer.done():  # Its client still waits.
                 batch.append(request)
                 room -= request.num_rows
         return batch

@@ -26,7 +26,7 @@ class Connection(HttpToolsProtocol):
         self._end_unless_after(self)
 
     def _end_unless_after(self, cycle):
-        if self.cycle is cycle:  # no other request since the last look
+        if self.cycle is cycle:  # There was no other request since the last look.
             self.transport.abort()
             return
         # Within half of this time the server answers a request.
@@ -38,7 +38,8 @@ class Connection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # The parser skips the body of a request that offers HTTP/2: again, without the offer.
+            # The parser skips the body of a request that offers HTTP/2, so it reads the request
+            # again without the offer.
             # CONNECT is an offer too; it gets the error of another method that is not served.
             method = self.parser.get_method().replace(b"CONNECT", b"TRACE")
             headers = [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]

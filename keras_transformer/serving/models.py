@@ -25,7 +25,7 @@ class Signature:
     """A function of a model, from the texts of each input to arrays with a row for each text."""
 
     inputs: tuple[str, ...]
-    function: Any  # of TensorFlow, which traces it at the first use
+    function: Any  # TensorFlow traces it at the first use.
 
     def __call__(self, texts: Mapping[str, list[bytes]]) -> dict[str, np.ndarray]:
         import tensorflow as tf
@@ -77,7 +77,8 @@ class ServedModel:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
-        self.pipeline, self._owner = None, tf.saved_model.load(str(self.path))  # of the variables
+        # The signatures do not keep the variables of their owner alive.
+        self.pipeline, self._owner = None, tf.saved_model.load(str(self.path))
         signatures = {}
         for name, function in self._owner.signatures.items():
             specs = function.structured_input_signature[1]
@@ -160,7 +161,7 @@ def _find_versions(path):
     versions = {int(f.name): f for f in folders if f.name.isdecimal()}
     if not versions:
         if not folder.is_dir() or (folder / SETTINGS_FILE).is_file():
-            find_config(path)  # raises an error that tells what is missing
+            find_config(path)  # It raises an error that tells what is missing.
         rule = (
             f"A model is a folder with {CONFIG_FILE} or {SAVED_MODEL_FILE}, or with a folder of a"
         )

@@ -55,7 +55,7 @@ def parts(model: ServedModel, lines: Sequence[str]) -> dict:
             tags, rest = split_tags(line, profile.get("tags") or ())
             shown = split_sentences(rest, profile["abbreviations"])
             texts = [tags + text for text in shown]
-        shown[0] = line[: len(line) - sum(map(len, shown))] + shown[0]  # with the tags
+        shown[0] = line[: len(line) - sum(map(len, shown))] + shown[0]  # The tags come first.
         parts_of_lines.append(list(zip(shown, texts, strict=True)))
     return {"parts": parts_of_lines}
 

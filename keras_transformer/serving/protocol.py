@@ -96,11 +96,12 @@ def to_answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> 
         raise RequestError(f"{rule}. Received: texts whose answer has {num_values:,}")
     columns: dict[str, Any] = {}
     for name, array in outputs.items():
-        if array.dtype == object:  # strings
+        if array.dtype == object:  # These are strings.
             texts = [text.decode("utf-8", "replace") for text in array.flat]
             array = np.array([*texts, None])[:-1].reshape(array.shape)
         elif array.dtype.kind == "f":
-            # The shortest digits that give the same number, also of a float32; in little memory.
+            # A float32 gets the shortest digits that give the same number. Row by row, it takes
+            # little memory.
             rows = [row.astype(str).astype(float) for row in array]
             array = np.array(rows).reshape(array.shape)
         columns[name] = array.tolist()
