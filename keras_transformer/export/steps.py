@@ -1,6 +1,5 @@
-"""Copies of models, and their encoder and one decoder step as functions for other runtimes."""
+"""The encoder and one step of the decoder as functions for other runtimes."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -13,30 +12,10 @@ from keras_transformer.layers.caches import (
     DecoderCache,
     GrowingCache,
 )
-from keras_transformer.layers.composite_layer import quantize_parts, quantized_parts
-from keras_transformer.layers.effective_weights import copy_weights, plain_copy
-from keras_transformer.models import Ensemble, Transformer
+from keras_transformer.layers.effective_weights import plain_copy
+from keras_transformer.models import Transformer
+from keras_transformer.models.copies import copy_of
 from keras_transformer.models.transformer import DecodingState
-
-
-def copy_of(
-    model: Transformer | Ensemble,
-    dtype: str | None = None,
-    model_class: type[Transformer] = Transformer,
-    **changes: Any,
-) -> Any:
-    """Returns a copy of a model, with weights and computation in `dtype`; None for the model's.
-
-    The copy is quantized as the model, and LoRA is merged into the matrices that are not. It is of
-    `model_class`. `changes` are fields of the copy's `TransformerConfig`.
-    """
-    if isinstance(model, Ensemble):
-        return Ensemble([copy_of(one, dtype, model_class, **changes) for one in model.models])
-    config = dataclasses.replace(model.config, **changes)
-    copy = model_class(config, dtype=model.dtype_policy if dtype is None else dtype)
-    quantize_parts(copy, quantized_parts(model))
-    copy_weights(model, copy)
-    return copy
 
 
 def convertible(model: Any, int8_embeddings: bool = False) -> Transformer:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.data.tokenizer import BOS_ID, PAD_ID
-from keras_transformer.export.served_module import ServedFunctions, encode, padded
+from keras_transformer.inference.served_functions import ServedFunctions, encode, padded
 from keras_transformer.layers.tensors import Tensor
 
 # Maximum padded positions (of the longer side) in a chunk, and elements of its largest tensor.

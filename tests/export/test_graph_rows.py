@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.export.served_module import starts_of_chunks
+from keras_transformer.inference.served_functions import starts_of_chunks
 from keras_transformer.translation.signatures import in_chunks
 
 

@@ -6,10 +6,10 @@ import pytest
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.evaluation import attention_weights
 from keras_transformer.export import export_saved_model
-from keras_transformer.export.steps import copy_of
 from keras_transformer.inference.translator import Translator
 from keras_transformer.layouts import IN_SAVED_MODEL
 from keras_transformer.models import weight_files
+from keras_transformer.models.copies import copy_of
 from keras_transformer.models.weight_files import load_saved_model_weights
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array
@@ -40,7 +40,7 @@ def test_another_processor_may_have_exported_the_weights(
 ):
     import tensorflow as tf
 
-    from keras_transformer.export.stored_kernels import StoredKernels, StoredTransformer
+    from keras_transformer.inference.stored_kernels import StoredKernels, StoredTransformer
 
     model, holder = copy_of(tiny_model(1), "bfloat16"), tf.Module()
     monkeypatch.setattr(weight_files, "has_amx", lambda: exporter_has_amx)

@@ -7,8 +7,8 @@ import tensorflow as tf
 from keras_transformer.data import PAD_ID, SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export import export_saved_model
-from keras_transformer.export.served_module import token_ids
 from keras_transformer.inference import Shortlist, Translator
+from keras_transformer.inference.served_functions import token_ids
 from tests.export.graph_operations import ALLOWED, operations
 from tests.tiny_translator import tiny_model
 

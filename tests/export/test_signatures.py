@@ -16,7 +16,8 @@ from keras_transformer.decoding import (
     Sampling,
     search_from_dict,
 )
-from keras_transformer.export import export_saved_model, stored_kernels
+from keras_transformer.export import export_saved_model
+from keras_transformer.inference import stored_kernels
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble, weight_files
 from tests.closeness import assert_close

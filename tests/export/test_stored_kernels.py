@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.export import stored_kernels
-from keras_transformer.export.steps import copy_of
-from keras_transformer.export.stored_kernels import (
+from keras_transformer.inference import stored_kernels
+from keras_transformer.inference.stored_kernels import (
     StoredKernels,
     StoredTransformer,
     multiply_few_rows,
 )
 from keras_transformer.models import weight_files
+from keras_transformer.models.copies import copy_of
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 from tests.tiny_translator import tiny_model

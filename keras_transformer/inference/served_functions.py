@@ -1,4 +1,4 @@
-"""`ServedFunctions`, the base class of the signatures of a task's SavedModel."""
+"""`ServedFunctions`: a pipeline as functions of a TensorFlow graph, from text to text."""
 
 import abc
 import dataclasses
@@ -11,8 +11,6 @@ import tensorflow as tf
 import keras_transformer
 from keras_transformer.data.tokenizer import EOS_ID, PAD_ID
 from keras_transformer.decoding import search_to_dict
-from keras_transformer.export.steps import copy_of
-from keras_transformer.export.stored_kernels import StoredKernels, StoredTransformer
 from keras_transformer.inference.batch_inference import (
     default_batch_size,
     encode_and_search,
@@ -20,7 +18,9 @@ from keras_transformer.inference.batch_inference import (
     rounded_up,
 )
 from keras_transformer.inference.shortlist import SIZES
+from keras_transformer.inference.stored_kernels import StoredKernels, StoredTransformer
 from keras_transformer.layers.tensors import Tensor
+from keras_transformer.models.copies import copy_of
 
 
 class ServedFunctions(abc.ABC):
