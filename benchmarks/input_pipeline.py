@@ -96,10 +96,10 @@ def prepare(folder: Path) -> dict:
             "--valid-source", folder / "valid.en", "--valid-target", folder / "valid.de",
             "--vocabulary", folder / "vocab.model", "--output", folder / "prepared")  # fmt: skip
     description = json.loads((folder / "prepared" / "prepared.json").read_text())["splits"]["train"]
-    size = sum(description["shards"].values())
+    size = sum(path.stat().st_size for path in (folder / "prepared" / "train").iterdir())
     return {
         "note": f"{description['pairs']:,} pairs, {description['tokens']['target']:,} target ids, "
-        f"{len(description['shards'])} shards, {size / 1e9:.2f} GB"
+        f"{size / 1e9:.2f} GB"
     }
 
 

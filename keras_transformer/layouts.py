@@ -33,7 +33,9 @@ DIVERGED_BATCH_FILE = "diverged-batch.npz"
 LOCK_FILE = ".training.lock"
 
 # A prepared corpus.
+CORPUS_ARRAYS = ("source_ids", "source_offsets", "target_ids", "target_offsets")
 DESCRIPTION_FILE = "prepared.json"
+PART_FILE = "part.json"
 VALID_TEXT_FILE = "valid.jsonl"
 
 # Exports. A SavedModel has a folder that is a model directory without weights.
@@ -70,13 +72,15 @@ class Layout:
 
 
 IMPORTED_MODEL = Layout("imported model", CONFIG_FILE, TOKENIZER_FILES | {WEIGHTS_FILE})
+_SPLITS = ("train", "valid")
 _DIGITS = "[0-9]" * 5
 PREPARED_CORPUS = Layout(
     "prepared corpus",
     DESCRIPTION_FILE,
     TOKENIZER_FILES
     | {VALID_TEXT_FILE}
-    | {f"{split}-{_DIGITS}-of-{_DIGITS}.tfrecord" for split in ("train", "valid")},
+    | {f"{split}/{name}.npy" for split in _SPLITS for name in CORPUS_ARRAYS}
+    | {f"{split}-{_DIGITS}-of-{_DIGITS}.tfrecord" for split in _SPLITS},  # before 2.0
 )
 EXPORTS = {
     "saved_model": Layout(

@@ -12,6 +12,7 @@ from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
+from keras_transformer.layouts import PREPARED_CORPUS
 from keras_transformer.settings.training_settings import TrainingSettings
 
 # Only `train` has these, or their defaults differ here.
@@ -32,9 +33,7 @@ def run(arguments):
     commands: Any = commands_of(task)
     kind = commands.data_kind(values)
     part = arguments.part and _parse_part(arguments.part, values["vocabulary"])
-    from keras_transformer.data.prepared_corpus import check_prepared_directory
-
-    check_prepared_directory(arguments.output)
+    PREPARED_CORPUS.check_output(arguments.output)
     output = pathlib.Path(arguments.output).resolve()
     for path in commands.data_files(kind, values):
         if pathlib.Path(path).resolve().parent == output:
@@ -57,7 +56,9 @@ def run(arguments):
         learned = TrainingSettings(tokenizer=pieces, vocab_size=size, shared_vocabulary=is_shared)
         tokenizers = task.learn_tokenizers(train_corpus, learned, None, say)
     corpora = (train_corpus, valid_corpus)
-    with Progress("encoding", sum(map(len, corpora)), unit="pairs") as progress:
+    num_parts = part[1] if part else 1
+    total = len(train_corpus) // num_parts + len(valid_corpus)
+    with Progress("encoding", total, unit="pairs") as progress:
         options = {"max_length": arguments.max_length, "progress": progress.update, "part": part}
         prepared = prepare_corpus(arguments.output, *corpora, *tokenizers, **options)
     if prepared is None:

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture, check_tags, mixture_of
+from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture, check_tags
 from keras_transformer.data.tokenizer import EOS_ID, Tokenizer
 from keras_transformer.errors import UserError
 
@@ -153,12 +153,11 @@ class EncodedCorpus:
                 progress(int(counts.sum()))
         num_pairs, num_long, num_empty = counts.tolist()
         report_drops(num_pairs, num_long, num_empty, max_length)
-        num_tokens = [sum(len(block.sides()[side][0]) for block in blocks) for side in (0, 1)]
-        dtypes = [ids.dtype for ids, _ in blocks[0].sides()]
-        encoded = join_blocks(blocks, num_pairs, num_tokens, dtypes, (num_long, num_empty))
+        source, target = (_join(side) for side in zip(*(b.sides() for b in blocks), strict=True))
+        encoded = cls(*source, *target, num_long, num_empty)
         if isinstance(corpus, MixedCorpus):
             encoded.rows = np.concatenate([block.rows for block in blocks])
-            encoded.mixture = mixture_of(corpus, encoded.rows)
+            encoded.mixture = corpus.mixture(corpus.count_pairs(encoded.rows).tolist())
         return encoded
 
     def __len__(self) -> int:
@@ -175,6 +174,11 @@ class EncodedCorpus:
         lengths = _differences(self.target_offsets)
         lengths += 1
         return lengths
+
+    @property
+    def num_tokens(self) -> dict[str, int]:
+        """The number of ids by side."""
+        return {"source": len(self.source_ids), "target": len(self.target_ids)}
 
     def sides(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """Returns (ids, offsets) of the source and of the target."""
@@ -255,9 +259,7 @@ def encode_blocks(corpus, tokenizers, max_length, dropout=0.0, seed=0) -> Iterat
         for side, tokenizer in enumerate(tokenizers):
             offsets = np.append(0, np.cumsum(lengths[side][keep]))
             ids = itertools.chain.from_iterable(itertools.compress(encoded[side], keep))
-            vocab_size = getattr(tokenizer, "vocab_size", 2**31)
-            dtype = np.uint16 if vocab_size <= 2**16 else np.int32
-            sides.append((np.fromiter(ids, dtype, int(offsets[-1])), offsets))
+            sides.append((np.fromiter(ids, dtype_of_ids(tokenizer), int(offsets[-1])), offsets))
         (source_ids, source_offsets), target = sides
         yield EncodedCorpus(
             np.insert(source_ids, source_offsets[1:], EOS_ID),
@@ -269,27 +271,15 @@ def encode_blocks(corpus, tokenizers, max_length, dropout=0.0, seed=0) -> Iterat
         )
 
 
-def join_blocks(blocks, num_pairs, num_tokens, dtypes, num_dropped) -> EncodedCorpus:
-    """Returns the pairs of all blocks, in arrays that have their full size from the beginning.
+def dtype_of_ids(tokenizer: Tokenizer) -> type:
+    """Returns the dtype that holds the ids of a vocabulary."""
+    return np.uint16 if getattr(tokenizer, "vocab_size", 2**31) <= 2**16 else np.int32
 
-    Raises a `ValueError` if the blocks do not have `num_pairs` pairs and `num_tokens` tokens.
-    """
-    sides = [
-        (np.empty(size, dtype), np.empty(num_pairs + 1, np.int64))
-        for size, dtype in zip(num_tokens, dtypes, strict=True)
-    ]
-    first_pair, first_tokens = 0, [0, 0]
-    for block in blocks:
-        for side, (ids, offsets) in enumerate(block.sides()):
-            first, (all_ids, all_offsets) = first_tokens[side], sides[side]
-            first_tokens[side] += len(ids)
-            all_ids[first : first_tokens[side]] = ids
-            all_offsets[first_pair : first_pair + len(offsets)] = offsets + first
-        first_pair += len(block)
-    if [first_pair, *first_tokens] != [num_pairs, *num_tokens]:
-        raise ValueError(f"there are {first_pair:,} pairs, not {num_pairs:,}, or other tokens")
-    num_long, num_empty = num_dropped
-    return EncodedCorpus(*sides[0], *sides[1], num_long, num_empty)
+
+def _join(blocks) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids and the offsets of a side of all blocks."""
+    lengths = np.concatenate([np.diff(offsets) for _, offsets in blocks])
+    return np.concatenate([ids for ids, _ in blocks]), np.append(0, np.cumsum(lengths))
 
 
 def report_drops(num_pairs: int, num_long: int, num_empty: int, max_length: int | None) -> None:

@@ -118,12 +118,22 @@ class MixedCorpus:
                 yield (prefix + source if source.strip() else source), target
 
     def __len__(self) -> int:
-        return sum(self._sizes)
+        return sum(self.sizes)
 
     @functools.cached_property
-    def _sizes(self) -> list[int]:
+    def sizes(self) -> list[int]:
+        """The number of pairs of each corpus."""
         corpora = self.corpora.values()
         return [len(c) if isinstance(c, Sized) else sum(1 for _ in c) for c in corpora]
+
+    def count_pairs(self, rows: np.ndarray) -> np.ndarray:
+        """Returns how many of some pairs are of each corpus; `rows` has their indices."""
+        numbers = np.searchsorted(np.cumsum(self.sizes), rows, side="right")
+        return np.bincount(numbers, minlength=len(self.corpora))
+
+    def mixture(self, sizes: Sequence[int]) -> Mixture:
+        """Returns the mixture of the pairs that were encoded; `sizes` are their numbers."""
+        return Mixture([*self.corpora], [*self.weights.values()], sizes, [*self.symbols])
 
 
 def check_tags(corpus: MixedCorpus, tokenizer: Tokenizer) -> None:
@@ -132,13 +142,3 @@ def check_tags(corpus: MixedCorpus, tokenizer: Tokenizer) -> None:
         rule = "The vocabulary must have each tag as a symbol (`keras-transformer vocab --symbols`)"
         rule += f"; it has: {', '.join(tokenizer.symbols[:8]) or 'none'}"
         raise UserError(f"{rule}. Received: the tag {missing[0]!r}")
-
-
-def mixture_of(corpus: MixedCorpus, rows: np.ndarray) -> Mixture:
-    """Returns the mixture of the pairs that were encoded.
-
-    `rows` is int64 `[pairs]`, the index of each of them in the corpus, ascending.
-    """
-    sizes = np.diff(np.searchsorted(rows, np.cumsum(corpus._sizes)), prepend=0)
-    names, weights = [*corpus.corpora], [*corpus.weights.values()]
-    return Mixture(names, weights, sizes.tolist(), [*corpus.symbols])

@@ -43,14 +43,14 @@ def test_parts_are_joined_by_the_last_one(succeed, files, vocabulary, tmp_path):
     command = ("prepare", *options(files), "--vocabulary", vocabulary, "--output")
     succeed(*command, tmp_path / "whole")
     outcome = succeed(*command, tmp_path / "parts", "--part", "2/2")
-    assert "Part 2 of 2 is complete; blocks that are missing: 1 of 1." in outcome.errors
+    assert "Part 2 of 2 is complete; parts that are missing: 1." in outcome.errors
     assert "wrote" not in outcome.errors and not (tmp_path / "parts").exists()
     assert "100 training pairs" in succeed(*command, tmp_path / "parts", "--part", "1/2").errors
     whole, joined = (
-        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        {p.relative_to(tmp_path / name): p.read_bytes() for p in (tmp_path / name).rglob("*.*")}
         for name in ("whole", "parts")
     )
-    assert len(whole) == 5 and joined == whole
+    assert len(whole) == 11 and joined == whole
 
 
 def test_a_vocabulary_of_no_size_is_that_of_train(succeed, files, tmp_path):

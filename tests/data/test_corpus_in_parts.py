@@ -13,11 +13,9 @@ from keras_transformer.data import (
     prepare_corpus,
     train_sentencepiece,
 )
-from keras_transformer.data import prepared_corpus as module
+from keras_transformer.data import preparation as module
 from keras_transformer.errors import UserError
 from tests.data.test_prepared_corpus import pairs
-
-pytestmark = pytest.mark.tensorflow_only("a corpus is prepared with TensorFlow")
 
 LETTERS = SubwordTokenizer(list("abcdefgh"))
 LINES = [text for pair in pairs(200) for text in pair]
@@ -39,15 +37,14 @@ CORPORA = {"plain": (pairs(1000), None, LETTERS), "mixed": (mixed(), VALID, TAGG
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """A corpus has 15 blocks, or 16 with long lines, in 5 or 6 shards."""
     monkeypatch.setattr("keras_transformer.data.encoded_corpus._CHUNK", 70)
-    monkeypatch.setattr("keras_transformer.data.encoded_corpus._CHUNK_CHARACTERS", 1800)
-    monkeypatch.setattr(module, "_BLOCKS_PER_SHARD", 3)
+    monkeypatch.setattr(module, "_PAIRS_AT_ONCE", 50)
 
 
 def content(directory):
     assert [path.name for path in directory.parent.iterdir()] == [directory.name]
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
 def expected_of(name, folder):
@@ -58,10 +55,9 @@ def expected_of(name, folder):
 @pytest.mark.parametrize("name", CORPORA)
 def test_the_files_are_those_of_one_process_in_any_order(name, tmp_path):
     expected = expected_of(name, tmp_path)
-    assert sum(path.startswith("train") for path in expected) > 4
     orders = [*itertools.permutations([(1, 3), (2, 3), (3, 3)]), [(1, 1)]]
-    # More parts than blocks; parts of another division, which end the work of the first.
-    orders += [[(i, 20) for i in range(20, 0, -1)], [(1, 3), (2, 2), (1, 2)]]
+    # More parts than pairs of a corpus; parts of another division, which are not used.
+    orders += [[(i, 200) for i in range(200, 0, -1)], [(1, 3), (2, 2), (1, 2)]]
     for number, order in enumerate(orders):
         directory = tmp_path / str(number) / "corpus"
         for part in order[:-1]:
@@ -72,36 +68,28 @@ def test_the_files_are_those_of_one_process_in_any_order(name, tmp_path):
         assert content(directory) == expected
 
 
-def test_a_part_that_was_killed_goes_on(tmp_path, monkeypatch, caplog):
-    expected, directory = expected_of("mixed", tmp_path), tmp_path / "2" / "c"
-    encode, encoded = module.encode_blocks, []
+def test_a_part_is_complete_or_encoded_again(tmp_path, monkeypatch):
+    directory, encode, encoded = tmp_path / "c", module.encode_blocks, []
 
     def encode_until(limit):
-        def encode_and_count(*arguments):
-            if len(encoded) == limit:
-                raise KeyboardInterrupt
-            encoded.append(1)
-            return encode(*arguments)
+        def counted(*arguments):
+            for block in encode(*arguments):
+                if len(encoded) == limit:
+                    raise KeyboardInterrupt
+                encoded.append(1)
+                yield block
 
-        monkeypatch.setattr(module, "encode_blocks", encode_and_count)
+        monkeypatch.setattr(module, "encode_blocks", counted)
 
     encode_until(4)
     with pytest.raises(KeyboardInterrupt):
         prepare_corpus(directory, *CORPORA["mixed"], max_length=10, part=(1, 2))
     encode_until(None)
-    (directory.parent / ".c.parts" / ".writing-0-0.npz").touch()  # as a kill leaves it
-    assert prepare_corpus(directory, *CORPORA["mixed"], max_length=10, part=(1, 2)) is None
-    num_blocks = len([*directory.parent.glob(".c.parts/[!.]*.npz")])
-    assert len(encoded) == num_blocks > 6
-    # A part that is complete encodes nothing.
-    assert prepare_corpus(directory, *CORPORA["mixed"], max_length=10, part=(1, 2)) is None
-    assert len(encoded) == num_blocks
-    assert "not used" not in caplog.text
-    # A block that the disk has damaged is encoded again; so are all that are missing without parts.
-    first = next(directory.parent.glob(".c.parts/[!.]*.npz"))
-    first.write_bytes(first.read_bytes()[:-30])
-    prepare_corpus(directory, *CORPORA["mixed"], max_length=10)
-    assert content(directory) == expected
+    for _ in range(2):
+        assert prepare_corpus(directory, *CORPORA["mixed"], max_length=10, part=(1, 2)) is None
+        assert len(encoded) == 4 + 8, "500 pairs in blocks of 70, once"
+    prepare_corpus(directory, *CORPORA["mixed"], max_length=10, part=(2, 2))
+    assert content(directory) == expected_of("mixed", tmp_path / "other")
 
 
 def test_parts_of_other_text_or_options_are_told_and_not_used(tmp_path, caplog):
@@ -116,13 +104,13 @@ def test_parts_of_other_text_or_options_are_told_and_not_used(tmp_path, caplog):
     ]  # fmt: skip
     names = ("train_corpus", "valid_corpus", "source_tokenizer", "target_tokenizer")
     arguments = dict(zip(names, CORPORA["mixed"], strict=True), max_length=10)
-    for other in others:
-        assert prepare_corpus(directory, **(arguments | other), part=(1, 2)) is None
-    caplog.clear()
     assert prepare_corpus(directory, **arguments, part=(2, 2)) is None
-    warning, note = caplog.messages[-2:]
-    assert "blocks of other text, vocabulary or options, which are not used" in warning
-    assert "Part 2 of 2 is complete; blocks that are missing: " in note
+    for other in others:
+        caplog.clear()
+        assert prepare_corpus(directory, **(arguments | other), part=(1, 2)) is None
+        warning, note = caplog.messages[-2:]
+        assert "parts of other text, vocabulary or options, which are not used: 2-of-2" in warning
+        assert "Part 1 of 2 is complete; parts that are missing: 1" in note
     prepare_corpus(directory, **arguments, part=(1, 2))
     assert content(directory) == expected
 

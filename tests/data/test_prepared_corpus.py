@@ -1,8 +1,7 @@
 """A prepared corpus is the encoded text again, trains to the same weights, and damage is named."""
 
 import json
-import pathlib
-import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -15,8 +14,6 @@ from keras_transformer.data import (
     SubwordTokenizer,
     prepare_corpus,
 )
-from keras_transformer.data import prepared_corpus as module
-from keras_transformer.data.encoded_corpus import encode_blocks
 from keras_transformer.errors import UserError
 from tests.tiny_translator import tiny_tokenizer
 
@@ -45,15 +42,13 @@ def prepared(tmp_path):
     return prepare_corpus(tmp_path / "prepared", pairs(300), valid, LETTERS, max_length=10)
 
 
-def test_many_blocks_and_shards_are_the_corpus_encoded_at_once(tmp_path, monkeypatch):
+def test_many_blocks_are_the_corpus_encoded_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr("keras_transformer.data.encoded_corpus._CHUNK", 70)
-    monkeypatch.setattr(module, "_BLOCKS_PER_SHARD", 3)
     corpus, wide = pairs(1000), SubwordTokenizer([*"hgfedcba", *map(str, range(2**16))])
     seen = []
     prepare_corpus(tmp_path / "p", corpus, None, LETTERS, wide, 10, progress=seen.append)
     monkeypatch.undo()
     loaded = PreparedCorpus.load(tmp_path / "p")
-    assert len(loaded.splits["train"].shards) == 5
     assert seen == [*range(70, 1000, 70), 1000]
     expected = EncodedCorpus.from_corpus(corpus, LETTERS, wide, max_length=10)
     assert expected.num_dropped_long and expected.num_dropped_empty
@@ -77,23 +72,13 @@ def test_the_validation_text_comes_back_to_the_character(prepared):
     assert prepared.target_tokenizer is None
 
 
-def test_records_can_be_read_with_tensorflow_alone(prepared):
+def test_arrays_stay_on_the_disk_and_can_be_read_with_numpy_alone(prepared):
     """As the documentation says: no code of this library."""
-    import tensorflow as tf
-
-    names = [f"{side}_{what}" for side in ("source", "target") for what in ("lengths", "ids")]
-    features = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
-    (path,) = prepared.directory.glob("train-00000-of-00001.tfrecord")
-    (record,) = tf.data.TFRecordDataset(str(path))
-    record = tf.io.parse_single_example(record, features)
-    arrays = {name: tf.io.decode_raw(value, tf.uint16) for name, value in record.items()}
-    rows = tf.RaggedTensor.from_row_lengths(
-        tf.cast(arrays["target_ids"], tf.int32), tf.cast(arrays["target_lengths"], tf.int32)
-    )
     encoded = prepared.read("train")
-    ends = zip(encoded.target_offsets, encoded.target_offsets[1:], strict=False)
-    expected = [encoded.target_ids[start:end].tolist() for start, end in ends]
-    assert rows.to_list() == expected
+    names = "source_ids", "source_offsets", "target_ids", "target_offsets"
+    for name, array in zip(names, encoded.arrays(), strict=True):
+        np.testing.assert_array_equal(np.load(prepared.directory / f"train/{name}.npy"), array)
+        assert isinstance(array if isinstance(array, np.memmap) else array.base, np.memmap)
 
 
 def test_dropout_of_merges_needs_the_text(prepared):
@@ -108,17 +93,17 @@ def test_dropout_of_merges_needs_the_text(prepared):
         )
 
 
-def shard(directory) -> pathlib.Path:
-    return next(directory.glob("train-*.tfrecord"))
-
-
 @pytest.mark.parametrize(("name", "old", "new", "message"), [
-    ("train-00000-of-00001.tfrecord", None, None, "shard .*0-of-00001.tfrecord' is missing"),
-    ("train-00000-of-00001.tfrecord", None, "short", "0-of-00001.tfrecord' is .* cut or changed"),
+    ("train/target_ids.npy", None, None, "target_ids.npy' is missing"),
+    ("train/target_ids.npy", None, "short", "target_ids.npy' is missing, or was cut or changed"),
     ("prepared.json", None, None, "not a prepared corpus: it has no"),
     ("prepared.json", None, "{", "prepared.json' is damaged"),
     ("prepared.json", '"pairs"', '"pears"', "prepared.json' is damaged"),
-    ("prepared.json", '"format": 1', '"format": 2', "has format 2, this version reads 1: prepare"),
+    ("prepared.json", '"pairs": 2', '"pairs": 7', "do not have the number of pairs and tokens"),
+    ("prepared.json", '"target_ids"', '"../ids"', "prepared.json' is damaged: an array has a wro"),
+    ("prepared.json", '"valid": {', '"../x": {', "prepared.json' is damaged: other splits are"),
+    ("prepared.json", '"tokenizer.txt"', '"../x.txt"', "prepared.json' is damaged: other files"),
+    ("prepared.json", '"format": 2', '"format": 1', "has format 1, this version reads 2: prepare"),
     ("tokenizer.txt", "\na\nb\n", "\nb\na\n", "tokenizer.txt' is not the file that was written"),
     ("tokenizer.txt", None, None, "tokenizer.txt' is not the file that"),
     ("valid.jsonl", '"d"', '"f"', "valid.jsonl' is not the file that"),
@@ -136,57 +121,30 @@ def test_a_damaged_directory_is_refused_before_it_is_read(prepared, name, old, n
         PreparedCorpus.load(prepared.directory)
 
 
-def flip_a_bit(directory):
-    content = bytearray(shard(directory).read_bytes())
-    content[len(content) // 2] ^= 1
-    shard(directory).write_bytes(content)
-
-
-def describe_other_shards(difference):
-    def describe(directory):
-        description = json.loads((directory / "prepared.json").read_text())
-        description["splits"]["train"]["pairs"] += difference
-        (directory / "prepared.json").write_text(json.dumps(description))
-
-    return describe
-
-
-def write_another_record(directory):
-    """A field of bytes that fills the file to the size that it had; 16 bytes are the frame's."""
-    import tensorflow as tf
-
-    path = shard(directory)
-    size = path.stat().st_size
-    length = size - 16 - 4
-    varint = struct.pack("BB", length % 128 | 128, length // 128)
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        writer.write(b"\xa2\x1f" + varint + b"x" * length)
-    assert path.stat().st_size == size
-
-
-@pytest.mark.parametrize(("damage", "message"), [
-    (flip_a_bit, "train-00000-of-00001.tfrecord' is damaged: a record can"),
-    (describe_other_shards(-1), "is damaged: .*(pairs|broadcast)"),
-    (describe_other_shards(1), "is damaged: .*(pairs|broadcast)"),
-    (write_another_record, "is damaged: a record is not one of a prepared corpus"),
-])  # fmt: skip
-def test_a_damaged_shard_is_named_when_it_is_read(prepared, damage, message):
-    damage(prepared.directory)
-    with pytest.raises(UserError, match=message):
+def test_a_damaged_byte_is_found_when_the_array_is_read(prepared):
+    path = prepared.directory / "train" / "source_ids.npy"
+    content = bytearray(path.read_bytes())
+    content[-7] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="source_ids.npy' is damaged: prepare the corpus again"):
         PreparedCorpus.load(prepared.directory).read()
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_ids_that_are_not_in_the_vocabulary_are_found(tmp_path, monkeypatch, side):
-    def broken(*arguments):
-        for block in encode_blocks(*arguments):
-            block.sides()[side][0][5] = LETTERS.vocab_size
-            yield block
-
-    monkeypatch.setattr(module, "encode_blocks", broken)
-    prepare_corpus(tmp_path / "corpus", pairs(20), None, LETTERS)
-    with pytest.raises(UserError, match="the 'train' shards have ids that are not in the voc"):
-        PreparedCorpus.load(tmp_path / "corpus").read()
+@pytest.mark.parametrize(("name", "values", "message"), [
+    ("target_ids", [12], "have ids that are not in the vocabulary"),
+    ("source_offsets", [0, 9, 1], "have sentences of other lengths than 2 to 10"),
+])  # fmt: skip
+def test_values_that_would_harm_a_training_are_found(prepared, name, values, message):
+    """Also if the checksum is that of the changed file."""
+    path, json_path = prepared.directory / f"train/{name}.npy", prepared.directory / "prepared.json"
+    array = np.load(path)
+    array[: len(values)] = values
+    np.save(path, array)
+    description = json.loads(json_path.read_text())
+    description["splits"]["train"]["checksums"][name] = zlib.crc32(path.read_bytes())
+    json_path.write_text(json.dumps(description))
+    with pytest.raises(UserError, match=message):
+        PreparedCorpus.load(prepared.directory).read()
 
 
 def test_what_is_missing_of_the_validation_text_is_named(prepared, tmp_path):
@@ -198,18 +156,12 @@ def test_what_is_missing_of_the_validation_text_is_named(prepared, tmp_path):
         alone.read("valid")
 
 
-def test_a_corpus_of_an_older_version_has_no_checksum_of_its_text(prepared):
-    path = prepared.directory / "prepared.json"
-    description = json.loads(path.read_text())
-    del description["valid_text"]
-    path.write_text(json.dumps(description))
-    assert next(iter(PreparedCorpus.load(prepared.directory).valid_text)) == ("a\u2028 b\n", 'c "')
-
-
 def test_an_earlier_one_is_replaced_whole_and_nothing_else_is(prepared, tmp_path):
     prepare_corpus(prepared.directory, pairs(20), None, tiny_tokenizer())
     names = {path.name for path in prepared.directory.iterdir()}
-    assert names == {"prepared.json", "tokenizer.model", "train-00000-of-00001.tfrecord"}
+    assert names == {"prepared.json", "tokenizer.model", "train"}
+    (prepared.directory / "train-00000-of-00001.tfrecord").touch()  # as version 1 wrote them
+    prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
     (prepared.directory / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="prepared corpus without other files. .* with 'notes.txt'"):
         prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
