@@ -2,7 +2,7 @@
 
 import types
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -17,14 +17,14 @@ from keras_transformer.layers import (
     RotaryPosition,
     TiedEmbedding,
 )
-from keras_transformer.layers.caches import DecoderCache, FixedCache, hypotheses_of, take_entries
 from keras_transformer.layers.composite_layer import (
     quantize_parts,
     quantized_parts,
     set_trainable_parts,
     trainable_parts,
 )
-from keras_transformer.layers.tensors import Tensor, greatest, segment_mask, segment_positions
+from keras_transformer.layers.tensors import Tensor, segment_mask, segment_positions
+from keras_transformer.models.decoding_state import AnyState, DecodingState, SharedDecodingState
 from keras_transformer.models.micro_batches import MicroBatchModel
 from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.transformer_config import TransformerConfig
@@ -34,54 +34,6 @@ _BLOCK_SETTINGS = """
     num_heads intermediate_dim key_dim value_dim norm use_bias activation
     attention_dropout activation_dropout sliding_window flash_attention
 """.split()
-
-
-class Ancestors(NamedTuple):
-    """Maps every beam and position to the cache slot that holds the beam's own token.
-
-    The beams of a sentence share a cache with `width` slots per position. To reorder the beams, a
-    search moves these few numbers, and no keys.
-    """
-
-    slots: Tensor  # int32 [batch, width, length]; -1 at positions that are not decoded yet
-
-    def extend(self, parents: Tensor | None, position: Tensor, is_fixed: bool) -> "Ancestors":
-        """Returns the ancestors after a step in which each beam writes to its own slot."""
-        slots = self.slots
-        batch, width, length = ops.shape(slots)
-        if parents is not None:
-            # [batch, width, length] -> [batch * width, length] -> [batch, width, length]
-            flat = ops.reshape(slots, (batch * width, length))
-            slots = ops.reshape(ops.take(flat, parents, axis=0), (batch, width, length))
-        new_slots = ops.reshape(ops.arange(width, dtype="int32"), (1, width, 1))
-        if not is_fixed:
-            new_slots = ops.broadcast_to(new_slots, (batch, width, 1))
-            return Ancestors(ops.concatenate([slots, new_slots], axis=2))
-        is_here = ops.equal(ops.arange(length, dtype="int32"), position)
-        return Ancestors(ops.where(is_here, new_slots, slots))
-
-    def mask(self) -> Tensor:
-        """Returns the keys that each beam may attend to, bool `[batch, width, length * width]`."""
-        batch, width, length = ops.shape(self.slots)
-        slots = ops.arange(width, dtype="int32")
-        mask = ops.equal(ops.expand_dims(self.slots, 3), slots)
-        # [batch, width, length, width] -> [batch, width, length * width]
-        return ops.reshape(mask, (batch, width, length * width))
-
-
-class DecodingState(NamedTuple):
-    """State of decoding a batch of sentences, with an entry in the caches for each hypothesis."""
-
-    cache: DecoderCache
-    source_mask: Tensor  # bool [batch, source_length], `True` = a real position
-
-
-class SharedDecodingState(NamedTuple):
-    """State of decoding a batch of sentences whose beams share the caches."""
-
-    cache: DecoderCache
-    source_mask: Tensor  # bool [batch, source_length], `True` = a real position
-    ancestors: Ancestors
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -226,9 +178,7 @@ class Transformer(MicroBatchModel):
             **target_options,
         )
 
-    def start_decoding(
-        self, source: Tensor, width: int = 1, max_length: Any = None
-    ) -> DecodingState | SharedDecodingState:
+    def start_decoding(self, source: Tensor, width: int = 1, max_length: Any = None) -> AnyState:
         """Returns the state that `decode_step` begins with, of the encoded source.
 
         Args:
@@ -242,13 +192,10 @@ class Transformer(MicroBatchModel):
         if keras.backend.backend() != "jax":
             max_length = None
         if width == 1 or not self._beams_share_a_cache:
-            num_hypotheses = batch if width == 1 else batch * width
-            cache = self.decoder.make_cache(encoder_outputs, num_hypotheses, max_length)
+            cache = self.decoder.make_cache(encoder_outputs, batch * width, max_length)
             return DecodingState(cache, source_mask)
         cache = self.decoder.make_cache(encoder_outputs, batch, max_length and max_length * width)
-        length = max_length or cache.blocks[0].self_attention.length  # 0 if it grows.
-        slots = ops.full((batch, width, length), -1, dtype="int32")
-        return SharedDecodingState(cache, source_mask, Ancestors(slots))
+        return SharedDecodingState.start(cache, source_mask, width, max_length)
 
     @property
     def _beams_share_a_cache(self):
@@ -268,9 +215,9 @@ class Transformer(MicroBatchModel):
         self,
         tokens: Tensor,
         parents: Tensor | None,
-        state: DecodingState | SharedDecodingState,
+        state: AnyState,
         output_embeddings: Tensor | None = None,
-    ) -> tuple[Tensor, DecodingState | SharedDecodingState]:
+    ) -> tuple[Tensor, AnyState]:
         """Returns the logits that follow `tokens`, and the new state: a `decoding.Step`.
 
         Args:
@@ -283,29 +230,18 @@ class Transformer(MicroBatchModel):
         Returns:
             Logits `[batch * width, vocabulary or columns]` in at least float32, and the state.
         """
-        cache, width, beams = state.cache, 1, {}
-        if not self._beams_share_a_cache:
-            cache = cache.reorder(parents)
-        # With one beam there is nothing to share.
+        width, beams = 1, {}
         if isinstance(state, SharedDecodingState):
-            # The beams of a sentence are decoded as `width` positions of one sequence, so they
-            # share one cache; a mask hides the tokens of other beams.
-            width = state.ancestors.slots.shape[1]
-            position = cache.length // width
-            is_fixed = isinstance(cache.blocks[0].self_attention, FixedCache)
-            ancestors = state.ancestors.extend(parents, position, is_fixed)
-            state = state._replace(ancestors=ancestors)
-            beams = {
-                "attention_mask": ancestors.mask(),
-                "positions": ops.broadcast_to(position, (width,)),
-                "use_causal_mask": False,
-            }
+            width = state.width
+            state, beams = state.advance(parents)
+        elif not self._beams_share_a_cache:  # Otherwise there is one beam, its own parent.
+            state = state._replace(cache=state.cache.reorder(parents))
         # [batch * width] -> [batch, width]
         tokens = ops.reshape(tokens, (-1, width))
         states, cache = self.decoder(
             self.target_embedding(tokens),  # [batch, width, d_model]
             encoder_padding_mask=state.source_mask,
-            cache=cache,
+            cache=state.cache,
             training=False,
             **beams,
         )
@@ -322,28 +258,14 @@ class Transformer(MicroBatchModel):
         # [batch, width, vocabulary or columns] -> [batch * width, vocabulary or columns]
         return ops.reshape(logits, (-1, ops.shape(logits)[-1]))
 
-    def keep_sentences(
-        self, state: DecodingState | SharedDecodingState, sentences: Tensor
-    ) -> DecodingState | SharedDecodingState:
+    def keep_sentences(self, state: AnyState, sentences: Tensor) -> AnyState:
         """Returns the state of some sentences, with the parts of growing caches merged for speed.
 
         Args:
             state: From `start_decoding` or `decode_step`.
             sentences: int32 `[kept]`, indices of the sentences to keep, in their new order.
         """
-        if self._beams_share_a_cache:
-            kept = take_entries(state, sentences)
-            return kept._replace(cache=kept.cache.merged())
-        keys = state.cache.blocks[0].self_attention.keys
-        keys = keys[0] if isinstance(keys, tuple) else keys
-        width = ops.shape(keys)[0] // greatest(ops.shape(state.source_mask)[0], 1)
-        cache = state.cache.reorder(hypotheses_of(sentences, width))
-        blocks = tuple(
-            block._replace(cross_attention=take_entries(block.cross_attention, sentences))
-            for block in cache.blocks
-        )
-        mask = take_entries(state.source_mask, sentences)
-        return DecodingState(cache._replace(blocks=blocks).merged(), mask)
+        return state.keep(sentences)
 
     def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:
         """Returns the attention weights of every block, without dropout.
@@ -408,18 +330,17 @@ def _make_stack(stack_class, block_class, config, policy):
     options = {"dropout": config.dropout, "epsilon": config.norm_epsilon, "dtype": policy}
     settings = {name: getattr(config, name) for name in _BLOCK_SETTINGS}
 
-    def position_of_block():
-        if config.position == "relative":
-            return RelativePosition(config.max_distance, dtype=policy, name="position")
-        if config.position == "rotary":
-            return RotaryPosition(dtype=policy, name="position")
-        return None
-
+    position_options = {"dtype": policy, "name": "position"}
+    positions = {
+        "relative": lambda: RelativePosition(config.max_distance, **position_options),
+        "rotary": lambda: RotaryPosition(**position_options),
+    }
+    position_of_block = positions.get(config.position, lambda: None)
     blocks = [
         block_class(**settings, **options, position=position_of_block(), name=f"block_{index}")
         for index in range(getattr(config, f"num_{name}_layers"))
     ]
     position = config.position if config.position == "sinusoidal" else None
     if config.position == "learned":
-        position = LearnedPositionEmbedding(config.max_length, dtype=policy, name="position")
+        position = LearnedPositionEmbedding(config.max_length, **position_options)
     return stack_class(blocks, position, **options, remat=config.remat, name=name)
