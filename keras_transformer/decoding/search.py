@@ -109,9 +109,9 @@ class SearchInputs(NamedTuple):
     eos_id: int
     pad_id: int
     keep_sentences: Callable | None
-    dtype: str  # of the scores
-    normalizer: Callable = log_sum_exp  # logits minus its result are log-probabilities
-    is_constrained: bool = False  # if so, a hypothesis may have no allowed next token
+    dtype: str  # The dtype of the scores.
+    normalizer: Callable = log_sum_exp  # Logits minus its result are log-probabilities.
+    is_constrained: bool = False  # If so, a hypothesis may have no allowed next token.
 
     def call_step(self, tokens, parents, state):
         """Returns the step's logits in `dtype`, and its state with the shapes of the old one."""

@@ -209,7 +209,7 @@ class BatchInference:
         batch_size, length = len(ids), rounded_up(max(map(len, ids)))
         if keras.config.backend() == "jax":
             batch_size = 2 ** (batch_size - 1).bit_length()
-        if self.model.config.max_length is not None:  # the number of learned positions
+        if self.model.config.max_length is not None:  # It is the number of learned positions.
             length = min(length, self.model.config.max_length)
         ids = [*ids, *[[]] * (batch_size - len(ids))]
         array = keras.utils.pad_sequences(ids, length, padding="post", value=PAD_ID)

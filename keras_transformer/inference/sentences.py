@@ -37,14 +37,14 @@ _SENTENCE_END = re.compile(
     # French has a space before its closing quotation mark.
     rf"(?<![{_ENDS}])[{_ENDS}]++(?:\s[»›](?!\S)|[{re.escape(_CLOSING + _EITHER)}])*+\s+"
     rf"|[{_FULL_WIDTH_ENDS}]+[{re.escape(_CLOSING)}]*\s*"
-    r"|\n\s*\n\s*"  # a blank line
+    r"|\n\s*\n\s*"  # A blank line ends a sentence too.
 )
 _MARKS = ".,;:!?-–" + _CLOSING + _EITHER + "([{„"
 # Number of characters that are searched before and after an end.
 _SEARCHED = 20
 # White space, except inside a word in subword-nmt's notation: `play@@ house`.
 _WORD_END = re.compile(r"(?<!\s)(?<!@@)\s+")
-_JOINER = "\u200d"  # zero-width
+_JOINER = "\u200d"  # The zero-width joiner of emoji.
 # A piece of a word may have slightly more subwords alone than inside the word.
 _SPARE = 1.1
 # Of a profile: the maximum number of texts that are searched for sentence ends, the quantile of
@@ -96,7 +96,7 @@ class SentenceProfile(Settings):
         Args:
             corpus, tokenizer: The corpus, and the tokenizer of its source.
         """
-        lengths = corpus.source_lengths - 1  # without EOS
+        lengths = corpus.source_lengths - 1  # EOS does not count.
         offsets, ids = corpus.source_offsets, corpus.source_ids
         step = -(-len(corpus) // _MAX_TEXTS)
         sources = [ids[offsets[n] : offsets[n + 1]] for n in range(0, len(corpus), step)]
@@ -161,8 +161,8 @@ class TextPart(NamedTuple):
 
     text: str
     ids: list[int]
-    ends_word: bool = True  # whether the next part begins with another word
-    tags: str = ""  # in front of the text
+    ends_word: bool = True  # If so, the next part begins with another word.
+    tags: str = ""  # They are in front of the text.
 
 
 def split_tags(text: str, known: Sequence[str]) -> tuple[str, str]:

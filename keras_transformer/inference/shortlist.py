@@ -23,7 +23,7 @@ SIZES = tuple(sorted(scale * 2**exponent for scale in _SCALES for exponent in ra
 # Maximum numbers of sentence pairs to learn from, and of pairs of tokens in a chunk.
 _MAX_PAIRS, _CHUNK = 500_000, 2**22
 _NUM_ITERATIONS = 5
-_MAX_CANDIDATES = 1000  # of each source token
+_MAX_CANDIDATES = 1000  # The maximum for a source token.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -46,7 +46,7 @@ class Translator(Pipeline):
             Learned positions allow at most the model's `max_length`.
         recipe: A `TrainingRecipe` (or dict) that `save` also writes.
         sentence_profile: `SentenceProfile` of the training text; `translate` splits texts with it.
-        origin: name and license of a model that others trained, such as `{"name": "...", "license":
+        origin: Name and license of a model that others trained, such as `{"name": "...", "license":
             "..."}`; `save` writes them too.
 
     Attributes:
@@ -137,7 +137,7 @@ class Translator(Pipeline):
             UserError: If a prefix is as long as its translation may be, or a text is too long.
         """
         check_choice("long_texts", long_texts, ("split", "truncate", "error"))
-        parts, longest = self._encode(texts), self.max_source_length - 1  # and EOS
+        parts, longest = self._encode(texts), self.max_source_length - 1  # EOS is added.
         for index, [part] in enumerate(parts):
             if long_texts == "error" and len(part.ids) > longest:
                 raise UserError(

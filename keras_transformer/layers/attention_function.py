@@ -115,7 +115,7 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         scores = ops.cast(scores, at_least_float32(self.compute_dtype))
         if use_causal_mask:
             attention_mask = combine_masks(causal_mask(*ops.shape(scores)[-2:]), attention_mask)
-        has_keys = None  # whether a query may attend to any key
+        has_keys = None  # Without a mask, every query has keys.
         if attention_mask is not None:
             mask = ops.expand_dims(attention_mask, 1)  # [batch or 1, 1, query or 1, key]
             scores = scores + ops.where(mask, 0.0, ops.cast(MASKED_SCORE, scores.dtype))

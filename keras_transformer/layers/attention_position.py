@@ -148,7 +148,7 @@ class RelativePosition(AttentionPosition):
         distance = key_positions - ops.expand_dims(query_positions, 1)
         indices = ops.clip(distance, -self.max_distance, self.max_distance) + self.max_distance
         tables = self.key_vectors, self.value_vectors
-        vectors = (ops.take(table, indices, axis=0) for table in tables)  # of keys, and of values
+        vectors = (ops.take(table, indices, axis=0) for table in tables)
         return DistanceVectors(*(ops.cast(array, self.compute_dtype) for array in vectors))
 
 
