@@ -5,6 +5,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, get_args
 
+import docstring_parser
+
 from keras_transformer.settings.base import (
     Metavar,
     Settings,
@@ -42,10 +44,15 @@ class Option:
 
 
 def options_of(settings: type[Settings]) -> dict[str, Option]:
-    """Returns an option for each field of settings, by the name of the field."""
+    """Returns an option for each field of settings, by the name of the field.
+
+    The texts are the `Args` of the class; their end `; None for ...` says what None stands for.
+    """
     options = {}
+    parsed = docstring_parser.parse(settings.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE)
+    texts = {entry.arg_name: entry.description or "" for entry in parsed.params}
     for name, field in settings_fields(settings).items():
-        text, _, unset = " ".join((field.description or "").split()).partition("; None for ")
+        text, _, unset = " ".join(texts.get(name, "").split()).partition("; None for ")
         options[name] = Option(
             name,
             type_of(field),

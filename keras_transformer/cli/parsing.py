@@ -34,26 +34,30 @@ UNCONSTRAINED = {
 
 @settings_dataclass
 class ParsingData(Settings):
-    """The options of `train` for trees."""
+    """The options of `train` for trees.
+
+    Args:
+        trees: Training trees in brackets, in the style of the Penn Treebank, .gz too.
+        valid_trees: Trees to choose and watch the model by; never the test set.
+        limit_trees: Train on N of the trees, drawn at random; a larger N includes the trees of a
+            smaller one; None for all.
+        emit_words: The model writes the words in trees.
+        emit_tags: The model writes the tags of words in trees.
+        emit_numbers: The model writes a number for each word in trees; without words, tags and
+            numbers it writes XX for each, as in the paper; None for true, unless it writes words or
+            tags.
+        max_unary: Maximum number of constituents in a row that have a single part each; None for 8.
+        unlabelled_closing: The model writes closing brackets without labels.
+    """
 
     trees: File | None = None
-    """Training trees in brackets, in the style of the Penn Treebank, .gz too."""
     valid_trees: File | None = None
-    """Trees to choose and watch the model by; never the test set."""
     limit_trees: Count | None = None
-    """Train on N of the trees, drawn at random; a larger N includes the trees of a smaller one;
-    None for all."""
     emit_words: bool = False
-    """The model writes the words in trees."""
     emit_tags: bool = False
-    """The model writes the tags of words in trees."""
     emit_numbers: bool | None = None
-    """The model writes a number for each word in trees; without words, tags and numbers it writes
-    XX for each, as in the paper; None for true, unless it writes words or tags."""
     max_unary: Count | None = None
-    """Maximum number of constituents in a row that have a single part each; None for 8."""
     unlabelled_closing: bool = False
-    """The model writes closing brackets without labels."""
 
 
 class ParsingCommands(TaskCommands):

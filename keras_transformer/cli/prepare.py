@@ -7,6 +7,7 @@ from typing import Any
 from keras_transformer.cli import settings
 from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.corpus_defaults import choose_vocab_size
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.cli.vocab import load_vocabulary
@@ -51,7 +52,7 @@ def run(arguments):
     else:
         pieces, size = values["vocabulary_type"], values["vocab_size"]
         if size is None and pieces != "subword":
-            size = settings.choose_vocab_size(train_corpus)
+            size = choose_vocab_size(train_corpus)
         is_shared = values["shared_vocabulary"]
         learned = TrainingSettings(tokenizer=pieces, vocab_size=size, shared_vocabulary=is_shared)
         tokenizers = task.learn_tokenizers(train_corpus, learned, None, say)

@@ -7,10 +7,11 @@ import itertools
 import json
 import pathlib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 from keras_transformer.cli.backend import TRAINING_STREAMS
+from keras_transformer.cli.corpus_defaults import CHOSEN
 from keras_transformer.cli.options import Option, add_option, options_of
 from keras_transformer.cli.task_commands import TaskCommands, commands_of
 from keras_transformer.errors import UserError, did_you_mean, one_line
@@ -28,47 +29,25 @@ from keras_transformer.settings.base import (
     settings_fields,
 )
 from keras_transformer.settings.presets import TrainingRecipe, get_preset
-from keras_transformer.settings.training_settings import TrainingSettings, read_settings_file
+from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.settings.transformer_config import TransformerConfig
 
-# Settings that depend on the number of training pairs, each with the reason for its value.
-CHOSEN: dict[str, str] = {
-    "preset": "small for little text, base for much",
-    "num_encoder_layers": "fewer layers learn faster from little text",
-    "num_decoder_layers": "fewer layers learn faster from little text",
-    "dropout": "less text needs more dropout against overfitting",
-    "vocab_size": "small enough that each subword occurs often",
-    "tokens_per_batch": "small enough for many steps in an epoch",
-    "warmup_steps": "a small share of the steps",
-    "max_steps": "enough for this size; --patience may end the training sooner",
-    "evaluate_every": "validation takes less time than training",
-    "checkpoint_every": "far enough apart that averaging the checkpoints helps",
-    "patience": "stop after this many validations without improvement",
-}
-# Maximum number of training pairs, and the values of the settings in the order of `CHOSEN`.
-_BY_PAIRS = (
-    (5_000, ("small", 2, 2, 0.3, 1_000, 1_024, 400, 4_000, 200, 100, 5)),
-    (20_000, ("small", 2, 2, 0.2, 2_000, 1_024, 400, 12_000, 400, 100, 8)),
-    (60_000, ("small", 2, 2, 0.2, 4_000, 1_024, 400, 20_000, 500, 100, 10)),
-    (500_000, ("small", 3, 3, 0.2, 8_000, 4_096, 1_000, 40_000, 1_000, 500, 10)),
-    (float("inf"), ("base", 6, 6, 0.1, 32_000, 25_000, 4_000, 100_000, 3_000, 1_500, 10)),
-)
-_ASSUMED_PAIRS = 100_000  # without a corpus, as for a plan or a TOML file
-_CHARACTER_PAIRS = 100_000
-_RESERVED_PIECES = 260  # 4 special ids and 256 bytes
 # Maximum number of bytes of a TOML file; `tomllib` reads `a.b.c` in quadratic time and memory.
 _LARGEST_CONFIG = 2**15
 
 
 @settings_dataclass
 class RunOptions(Settings):
-    """Arguments of the function `train`, besides its settings and corpora."""
+    """Arguments of the function `train`, besides its settings and corpora.
+
+    Args:
+        vocabulary: File of `keras-transformer vocab` with the vocabulary; in parsing, of the words;
+            None for a new one.
+        output: Model directory; if it contains a training already, that training is resumed.
+    """
 
     vocabulary: File | None = None
-    """File of `keras-transformer vocab` with the vocabulary; in parsing, of the words; None for a
-    new one."""
     output: Folder | None = None
-    """Model directory; if it contains a training already, that training is resumed."""
 
 
 class Table(NamedTuple):
@@ -267,64 +246,6 @@ def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
     named = _read_experiment(options["experiment"], given) if "experiment" in options else {}
     task = (named | given).get("task", values["task"])
     return {**values, **commands_of(get_task(task)).defaults, **named, **given}
-
-
-def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings; unset ones get the values of the training to resume, if any."""
-    try:
-        saved = read_settings_file(values["output"])["settings"]
-        saved = {**saved, **saved["model"], **saved["recipe"]}
-    except (ValueError, LookupError, TypeError):
-        return dict(values)  # the training itself reports damage
-    return {**values, **{name: saved.get(name) for name in _unset(values)}}
-
-
-def choose_settings(values: Mapping[str, Any], corpus, say) -> dict[str, Any]:
-    """Returns the settings; unset ones get values for this number of training pairs.
-
-    With a named preset, nothing changes. `corpus` has a length; None if the corpus is not known.
-    """
-    if values["preset"]:
-        return dict(values)
-    row = _row(corpus)
-    chosen = {name: row[name] for name in _unset(values)}
-    if corpus is None:
-        say(f"The number of training pairs is not known. Defaults for {_ASSUMED_PAIRS:,} pairs:")
-    else:
-        if "vocab_size" in chosen:
-            chosen["vocab_size"] = choose_vocab_size(corpus)
-        say(f"Defaults for {len(corpus):,} training pairs:")
-    for name, value in chosen.items():
-        say(f"  --{name.replace('_', '-')} {value}: {CHOSEN[name]}")
-    return {**values, **chosen}
-
-
-def choose_vocab_size(corpus: Iterable[tuple[str, str]]) -> int:
-    """Returns the vocabulary size for a corpus, which has a length."""
-    # Scripts with many characters need more subwords, because each character is one.
-    characters: set[str] = set()
-    for source, target in itertools.islice(corpus, _CHARACTER_PAIRS):
-        characters.update(source, target)
-    return max(_row(corpus)["vocab_size"], _RESERVED_PIECES + 2 * len(characters))
-
-
-def _row(corpus):
-    num_pairs = _ASSUMED_PAIRS if corpus is None else len(corpus)
-    row = next(row for maximum, row in _BY_PAIRS if num_pairs <= maximum)
-    return dict(zip(CHOSEN, row, strict=True))
-
-
-def _unset(values):
-    """Returns the settings to choose; none if a preset is named."""
-    if values["preset"]:
-        return []
-    known: tuple[str, ...] = ()
-    if values["start_from"]:
-        known = ("preset", "num_encoder_layers", "num_decoder_layers", "dropout", "vocab_size")
-        known += ("warmup_steps",)
-    elif values["vocabulary"] or values["prepared"] or values["vocabulary_type"] == "subword":
-        known = ("vocab_size",)
-    return [name for name in CHOSEN if values[name] is None and name not in known]
 
 
 def check_task(values: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from keras_transformer.cli import settings as train_settings
 from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend, load_backend_in_streams
+from keras_transformer.cli.corpus_defaults import choose_settings, keep_settings
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.cli.vocab import load_vocabulary
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.plan:
         if arguments.coordinator or values["model_parallel"] > 1:
             raise UserError("--plan is for one process, without --model-parallel.")
-        values = train_settings.choose_settings(values, commands.open_known_corpus(values), say)
+        values = choose_settings(values, commands.open_known_corpus(values), say)
         for label, text in _plan(arguments.experiment, values, arguments.device_memory):
             sys.stdout.write(f"{label:<20}{text}\n")
         return
@@ -79,7 +80,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError("--device-memory goes with --plan.")
     if not values["output"]:
         raise UserError("--output DIR is required: the folder of the model.")
-    values = train_settings.keep_settings(values)
+    values = keep_settings(values)
     kind = commands.data_kind(values)
     if values["start_from"]:
         find_config(values["start_from"])
@@ -102,7 +103,7 @@ def _train(commands, kind, values, say):
     # Errors in files are found before TensorFlow is loaded.
     vocabulary = load_vocabulary(values["vocabulary"])
     corpora = commands.open_corpora(kind, values)
-    values = train_settings.choose_settings(values, corpora.train, say)
+    values = choose_settings(values, corpora.train, say)
     say("Loading Keras and its backend.")
     # XLA fuses small operations itself, so the default is one stream.
     streams = values["streams"] or (1 if values["jit_compile"] else None)
@@ -169,9 +170,9 @@ def training_progress(output: str, max_minutes: float | None) -> Progress:
 def _print_config(values: Mapping[str, Any]) -> None:
     corpus = commands_of(get_task(values["task"])).open_known_corpus(values)
     if corpus is not None:
-        values = train_settings.choose_settings(values, corpus, say)
+        values = choose_settings(values, corpus, say)
     # For settings that are still None.
-    examples = train_settings.choose_settings(values, None, lambda line: None)
+    examples = choose_settings(values, None, lambda line: None)
     preset = get_preset(examples["preset"] or "base")
     fields = settings_fields(TransformerConfig).items()
     model = {name: field.default for name, field in fields if not field.is_required()}

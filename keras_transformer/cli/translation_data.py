@@ -29,45 +29,48 @@ Code = Annotated[str, Metavar("CODE")]
 
 @settings_dataclass
 class TranslationData(Settings):
-    """The options of `train` and `prepare` for sentence pairs."""
+    """The options of `train` and `prepare` for sentence pairs.
+
+    Args:
+        source: Training text in the source language, .gz too.
+        target: Its translation, line by line.
+        valid_source: Source text to choose and watch the model by; never the test set; None for 1 %
+            of the training pairs, which are held out and kept as valid.source and valid.target.
+        valid_target: Its translation.
+        tsv: Training pairs, one a line, in columns with tabs between them.
+        valid_tsv: Validation pairs in the same columns.
+        columns: The columns of source and target: numbers from 1, such as 2,1, or names in the
+            first line, such as en,de; None for 1,2.
+        dataset: A translation set of tensorflow-datasets, such as wmt14_translate/de-en.
+        source_language: Language to translate from, such as en.
+        target_language: Language to translate into, such as de.
+        train_split: Split of the dataset to train on.
+        valid_split: Split of the dataset to validate on.
+        prepared: Encoded pairs of `keras-transformer prepare`, validation pairs included.
+        data_dir: Folder of tensorflow-datasets for its files.
+        corpus: Training text that is mixed with that of other --corpus options, in proportion to
+            their weights; TAG, such as '>>fra<<' or '<bt>', is put in front of its sources; may be
+            given several times.
+        also_valid: A second validation set, scored like the first, such as one of the text that the
+            model to start from learned; it chooses nothing; may be given several times.
+    """
 
     source: File | None = None
-    """Training text in the source language, .gz too."""
     target: File | None = None
-    """Its translation, line by line."""
     valid_source: File | None = None
-    """Source text to choose and watch the model by; never the test set; None for 1 % of the
-    training pairs, which are held out and kept as valid.source and valid.target."""
     valid_target: File | None = None
-    """Its translation."""
     tsv: File | None = None
-    """Training pairs, one a line, in columns with tabs between them."""
     valid_tsv: File | None = None
-    """Validation pairs in the same columns."""
     columns: Annotated[str, Metavar("SOURCE,TARGET")] | None = None
-    """The columns of source and target: numbers from 1, such as 2,1, or names in the first line,
-    such as en,de; None for 1,2."""
     dataset: str | None = None
-    """A translation set of tensorflow-datasets, such as wmt14_translate/de-en."""
     source_language: Code | None = None
-    """Language to translate from, such as en."""
     target_language: Code | None = None
-    """Language to translate into, such as de."""
     train_split: str = "train"
-    """Split of the dataset to train on."""
     valid_split: str = "validation"
-    """Split of the dataset to validate on."""
     prepared: Folder | None = None
-    """Encoded pairs of `keras-transformer prepare`, validation pairs included."""
     data_dir: Folder | None = None
-    """Folder of tensorflow-datasets for its files."""
     corpus: Annotated[Texts, Metavar("NAME=WEIGHT:SOURCE,TARGET[,TAG]")] | None = None
-    """Training text that is mixed with that of other --corpus options, in proportion to their
-    weights; TAG, such as '>>fra<<' or '<bt>', is put in front of its sources; may be given several
-    times."""
     also_valid: Annotated[Texts, Metavar("NAME=SOURCE,TARGET")] | None = None
-    """A second validation set, scored like the first, such as one of the text that the model to
-    start from learned; it chooses nothing; may be given several times."""
 
 
 def open_corpora(kind: str, values: dict[str, Any]) -> Corpora:

@@ -13,8 +13,6 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
-
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_folder
 from keras_transformer.inference.tasks import get_task
@@ -26,10 +24,6 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 WILDCARDS = "*?[\\"
-_WEIGHTS = (
-    "Type of the weights: int8, except with onnx also float16, and with ctranslate2 also "
-    "int8_float16 and others; None for float32."
-)
 _Ctranslate2Type = Literal[
     "int8",
     "int8_float32",
@@ -44,35 +38,53 @@ _Ctranslate2Type = Literal[
 
 @settings_dataclass
 class SavedModelOptions(Settings):
-    """The options of `export_saved_model`."""
+    """The options of `export_saved_model`.
+
+    Args:
+        dtype: Type of the weights and of the computation; bfloat16 halves the size and changes some
+            answers; auto is the one that this machine multiplies faster; None for float32.
+        num_streams: Number of parts of a request that are searched at the same time, each by one
+            thread; for CPUs that are served with one thread per operation; None for 1.
+    """
 
     dtype: Literal["float32", "bfloat16", "auto"] | None = None
-    """Type of the weights and of the computation; bfloat16 halves the size and changes some
-    answers; auto is the one that this machine multiplies faster; None for float32."""
     num_streams: Count | None = None
-    """Number of parts of a request that are searched at the same time, each by one thread; for CPUs
-    that are served with one thread per operation; None for 1."""
 
 
 @settings_dataclass
 class Ctranslate2Options(Settings):
-    """The options of `export_ctranslate2`."""
+    """The options of `export_ctranslate2`.
 
-    quantization: _Ctranslate2Type | None = Field(None, description=_WEIGHTS)
+    Args:
+        quantization: Type of the weights: int8, except with onnx also float16, and with ctranslate2
+            also int8_float16 and others; None for float32.
+    """
+
+    quantization: _Ctranslate2Type | None = None
 
 
 @settings_dataclass
 class OnnxOptions(Settings):
-    """The options of `export_onnx`."""
+    """The options of `export_onnx`.
 
-    quantization: Literal["int8"] | None = Field(None, description=_WEIGHTS)
+    Args:
+        quantization: Type of the weights: int8, except with onnx also float16, and with ctranslate2
+            also int8_float16 and others; None for float32.
+    """
+
+    quantization: Literal["int8"] | None = None
 
 
 @settings_dataclass
 class LitertOptions(Settings):
-    """The options of `export_litert`."""
+    """The options of `export_litert`.
 
-    quantization: Literal["int8", "float16"] | None = Field(None, description=_WEIGHTS)
+    Args:
+        quantization: Type of the weights: int8, except with onnx also float16, and with ctranslate2
+            also int8_float16 and others; None for float32.
+    """
+
+    quantization: Literal["int8", "float16"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

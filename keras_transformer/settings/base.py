@@ -1,8 +1,4 @@
-"""`Settings`: frozen dataclasses that pydantic checks, with errors of one line.
-
-A field has its type, its default, and its text below it. The text is on the command line too: its
-end `; None for ...` says what None stands for.
-"""
+"""`Settings`: frozen dataclasses that pydantic checks, with errors of one line."""
 
 import copy
 import dataclasses
@@ -27,9 +23,7 @@ from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, Val
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-_CONFIG = ConfigDict(
-    strict=True, allow_inf_nan=False, extra="forbid", use_attribute_docstrings=True
-)
+_CONFIG = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
 _Item = TypeVar("_Item")
 _Class = TypeVar("_Class", bound=type)
 
@@ -111,7 +105,7 @@ def check_value(annotation: Any, value: Any) -> Any:
 
 
 def settings_fields(settings: Any) -> dict[str, FieldInfo]:
-    """Returns the fields of a class of settings by name, with their texts."""
+    """Returns the fields of a class of settings by name."""
     return settings.__pydantic_fields__
 
 
@@ -138,12 +132,6 @@ def settings_dataclass(cls: _Class) -> _Class:
     parameters = [itself, *signature.parameters.values()]
     __init__.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     checked.__init__ = __init__
-    texts = {name: field.description for name, field in settings_fields(checked).items()}
-    if all(texts.values()):
-        entries = (
-            f"    {name}: {text}".replace("\n", "\n        ") for name, text in texts.items()
-        )
-        checked.__doc__ = "\n".join([inspect.cleandoc(cls.__doc__ or ""), "", "Args:", *entries])
     return checked
 
 

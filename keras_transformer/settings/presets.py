@@ -23,6 +23,33 @@ class TrainingRecipe(Settings):
 
     The defaults describe the base model of the paper.
 
+    Args:
+        label_smoothing: Probability spread over the other tokens, section 5.4.
+        r_drop: Weight (alpha) of R-Drop: each step computes its batch twice, with different
+            dropout, and brings the two distributions closer together; 5 in the translation
+            experiments of its authors.
+        peak_learning_rate: Learning rate at the end of the warm-up, from which it falls with the
+            square root of the step; None for the paper's, d_model^-0.5 * warmup_steps^-0.5.
+        warmup_steps: Number of steps of the linear warm-up, section 5.3.
+        beta_1: Decay of Adam's mean of gradients.
+        beta_2: Decay of Adam's mean of squared gradients.
+        epsilon: Epsilon of Adam.
+        clip_norm: Global norm that gradients are clipped to; None for no clipping, as in the paper.
+        ema_momentum: Momentum of an exponential moving average of the weights, such as 0.999; the
+            average is one more candidate for the finished model, see `select_best`; None for no
+            moving average.
+        tokens_per_batch: Number of tokens in a batch on each side, padding included, over all GPUs.
+        max_steps: Number of training steps.
+        max_length: Maximum length of a training sentence in tokens, its end included, on either
+            side; longer pairs are left out.
+        average_checkpoints: Number of last checkpoints that are averaged at the end, section 6.1;
+            see `select_best`.
+        beam_size: Number of beams of the search, section 6.1; 1 is greedy.
+        length_penalty: Exponent (alpha) of the length penalty, section 6.1; a larger one gives
+            longer answers, 0 switches it off.
+        length_normalization: Base of the length penalty: `gnmt` for the paper's (5 + length) / 6,
+            `length` for the length itself.
+
     Example:
 
     >>> recipe = keras_transformer.models.TrainingRecipe(warmup_steps=8_000)
@@ -33,44 +60,21 @@ class TrainingRecipe(Settings):
     """
 
     label_smoothing: Rate = 0.1
-    """Probability spread over the other tokens, section 5.4."""
     r_drop: NonNegative = 0.0
-    """Weight (alpha) of R-Drop: each step computes its batch twice, with different dropout, and
-    brings the two distributions closer together; 5 in the translation experiments of its
-    authors."""
     peak_learning_rate: Positive | None = None
-    """Learning rate at the end of the warm-up, from which it falls with the square root of the
-    step; None for the paper's, d_model^-0.5 * warmup_steps^-0.5."""
     warmup_steps: Count = 4000
-    """Number of steps of the linear warm-up, section 5.3."""
     beta_1: Rate = 0.9
-    """Decay of Adam's mean of gradients."""
     beta_2: Rate = 0.98
-    """Decay of Adam's mean of squared gradients."""
     epsilon: Positive = 1e-9
-    """Epsilon of Adam."""
     clip_norm: Positive | None = None
-    """Global norm that gradients are clipped to; None for no clipping, as in the paper."""
     ema_momentum: Rate | None = None
-    """Momentum of an exponential moving average of the weights, such as 0.999; the average is one
-    more candidate for the finished model, see `select_best`; None for no moving average."""
     tokens_per_batch: Count = 25_000
-    """Number of tokens in a batch on each side, padding included, over all GPUs."""
     max_steps: Count = 100_000
-    """Number of training steps."""
     max_length: Count = 256
-    """Maximum length of a training sentence in tokens, its end included, on either side; longer
-    pairs are left out."""
     average_checkpoints: Count = 5
-    """Number of last checkpoints that are averaged at the end, section 6.1; see `select_best`."""
     beam_size: Count = 4
-    """Number of beams of the search, section 6.1; 1 is greedy."""
     length_penalty: NonNegative = 0.6
-    """Exponent (alpha) of the length penalty, section 6.1; a larger one gives longer answers, 0
-    switches it off."""
     length_normalization: Literal["gnmt", "length"] = "gnmt"
-    """Base of the length penalty: `gnmt` for the paper's (5 + length) / 6, `length` for the length
-    itself."""
 
 
 @dataclasses.dataclass(frozen=True)

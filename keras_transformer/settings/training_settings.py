@@ -48,6 +48,68 @@ Parts = Annotated[
 class TrainingSettings(Settings):
     """The settings of `train`, except the corpora.
 
+    Args:
+        preset: Name of a model with its training hyper-parameters: tiny, tiny_deep, small,
+            small_deep, base, big, big_en_fr or table3_..., for parsing parsing_small, parsing or
+            parsing_semi_supervised; None for base, or with `start_from` for the hyper-parameters of
+            that model's own training, at a learning rate of 0.1 / d_model after 200 steps.
+        model: Changes to the preset's `TransformerConfig`, by field.
+        recipe: Changes to the preset's `TrainingRecipe`, by field.
+        tokenizer: Kind of vocabulary: `bpe` and `unigram` learn subwords from raw text; `subword`
+            takes text that is already split by spaces, with @@ where a word goes on, and in parsing
+            the words that occur at least twice.
+        vocab_size: Number of subwords, special ones and single bytes included; for `subword` the
+            maximum; None for all subwords, with `subword`.
+        shared_vocabulary: Whether both languages share one vocabulary and one embedding; words and
+            trees never do.
+        bpe_dropout: Share of bpe merges left out at random, differently in each epoch, which
+            regularizes; try 0.1 on small data.
+        max_steps: Maximum number of steps over all runs; None for the number of the preset.
+        max_minutes: Maximum minutes of all runs from their first steps on; None for no limit.
+        evaluate_every: Number of steps between validations; None for one epoch.
+        checkpoint_every: Number of steps between checkpoints; None for one epoch.
+        keep_checkpoints: Number of checkpoints to keep, if the final average does not need more;
+            None for the number that the average needs.
+        patience: Stop after N validations in a row without a better loss, BLEU or F1; None for
+            never.
+        average_windows: Several numbers of last checkpoints, such as 1,5,10: the best average on
+            the validation set, by BLEU or F1, becomes the finished model; None for
+            `average_checkpoints` alone.
+        select_best: Choose the finished model by BLEU or F1 on the validation set, among the
+            averages and the best single checkpoint; without it the first average is final, as in
+            section 6.1.
+        mixed_precision: Compute in bfloat16; weights stay in float32.
+        gpus: Number of GPUs of each process; it may change when a training is resumed, if the
+            batches stay the same, as with 1, 2, 4 and 8 in all; None for one, if there is one.
+        model_parallel: Cut each matrix over N of these GPUs, which must divide their number; for
+            models too large for one; JAX only.
+        micro_batches: Cut each batch into N parts and sum their gradients: less memory for the same
+            step.
+        streams: Compute N parts of each batch at the same time, each with an equal share of the
+            CPU's cores, which is faster with small models.
+        packed_width: Put several pairs into each row of N positions (fewer on the side with fewer
+            tokens): one batch shape, and less padding; 0 for one pair in each row; None for the
+            length of the longest sentence with JAX, which compiles each shape, and for 0 otherwise.
+        jit_compile: Compile the training step with XLA, which takes many seconds for each batch
+            shape and may be faster on GPUs afterwards.
+        deterministic: Compute the same bits every time on the same machine, also when resumed, in
+            the whole process; slower on GPUs; TensorFlow only.
+        tensorboard: Write figures, sample translations and attention maps for TensorBoard into the
+            folder tensorboard of the model directory.
+        seed: Seed of weights, order of the data and dropout.
+        task: Task of the model: `translation`, `parsing` or another registered one.
+        task_settings: Changes to the settings that only this task has, by field: `bleu_every`,
+            `bleu_beam_size`, `bleu_lowercase` and `bleu_tokenize` for translation; `linearization`
+            (changes to the default `Linearization`), `f1_every`, `f1_beam_size` and `f1_trees` for
+            parsing.
+        start_from: Model directory with the config, weights and tokenizers to start from, such as
+            those of a model to adapt; a preset then gives only the training hyper-parameters; None
+            for new weights.
+        freeze: Parts of the model that are not trained, such as encoder,embedding; the embedding is
+            that of both languages; None for training all parts.
+        lora: Rank of LoRA: only factors of this rank beside the linear maps are trained, and merged
+            into the finished model; needs `start_from`; None for training all weights.
+
     Example:
 
     >>> keras_transformer.training.TrainingSettings(preset="tiny", max_minutes=3).seed
@@ -55,88 +117,35 @@ class TrainingSettings(Settings):
     """
 
     preset: PresetName | None = None
-    """Name of a model with its training hyper-parameters: tiny, tiny_deep, small, small_deep, base,
-    big, big_en_fr or table3_..., for parsing parsing_small, parsing or parsing_semi_supervised;
-    None for base, or with `start_from` for the hyper-parameters of that model's own training, at a
-    learning rate of 0.1 / d_model after 200 steps."""
     model: Changes = Field(default_factory=dict)
-    """Changes to the preset's `TransformerConfig`, by field."""
     recipe: Changes = Field(default_factory=dict)
-    """Changes to the preset's `TrainingRecipe`, by field."""
     tokenizer: Literal["bpe", "unigram", "subword"] = "bpe"
-    """Kind of vocabulary: `bpe` and `unigram` learn subwords from raw text; `subword` takes text
-    that is already split by spaces, with @@ where a word goes on, and in parsing the words that
-    occur at least twice."""
     vocab_size: Count | None = 8000
-    """Number of subwords, special ones and single bytes included; for `subword` the maximum; None
-    for all subwords, with `subword`."""
     shared_vocabulary: bool = True
-    """Whether both languages share one vocabulary and one embedding; words and trees never do."""
     bpe_dropout: Rate = 0.0
-    """Share of bpe merges left out at random, differently in each epoch, which regularizes; try 0.1
-    on small data."""
     max_steps: Annotated[Count | None, MAY_CHANGE] = None
-    """Maximum number of steps over all runs; None for the number of the preset."""
     max_minutes: Annotated[Positive | None, MAY_CHANGE] = None
-    """Maximum minutes of all runs from their first steps on; None for no limit."""
     evaluate_every: Annotated[Count | None, MAY_CHANGE] = None
-    """Number of steps between validations; None for one epoch."""
     checkpoint_every: Annotated[Count | None, MAY_CHANGE] = None
-    """Number of steps between checkpoints; None for one epoch."""
     keep_checkpoints: Annotated[Count | None, MAY_CHANGE] = None
-    """Number of checkpoints to keep, if the final average does not need more; None for the number
-    that the average needs."""
     patience: Annotated[Count | None, MAY_CHANGE] = None
-    """Stop after N validations in a row without a better loss, BLEU or F1; None for never."""
     average_windows: Annotated[Counts | None, MAY_CHANGE] = None
-    """Several numbers of last checkpoints, such as 1,5,10: the best average on the validation set,
-    by BLEU or F1, becomes the finished model; None for `average_checkpoints` alone."""
     select_best: Annotated[bool, MAY_CHANGE] = True
-    """Choose the finished model by BLEU or F1 on the validation set, among the averages and the
-    best single checkpoint; without it the first average is final, as in section 6.1."""
     mixed_precision: bool = False
-    """Compute in bfloat16; weights stay in float32."""
     gpus: Annotated[Count | None, MAY_CHANGE] = None
-    """Number of GPUs of each process; it may change when a training is resumed, if the batches stay
-    the same, as with 1, 2, 4 and 8 in all; None for one, if there is one."""
     model_parallel: Annotated[Count, MAY_CHANGE] = 1
-    """Cut each matrix over N of these GPUs, which must divide their number; for models too large
-    for one; JAX only."""
     micro_batches: Annotated[Count, MAY_CHANGE] = 1
-    """Cut each batch into N parts and sum their gradients: less memory for the same step."""
     streams: Annotated[Count, MAY_CHANGE] = 1
-    """Compute N parts of each batch at the same time, each with an equal share of the CPU's cores,
-    which is faster with small models."""
     packed_width: CountOrZero | None = None
-    """Put several pairs into each row of N positions (fewer on the side with fewer tokens): one
-    batch shape, and less padding; 0 for one pair in each row; None for the length of the longest
-    sentence with JAX, which compiles each shape, and for 0 otherwise."""
     jit_compile: bool = False
-    """Compile the training step with XLA, which takes many seconds for each batch shape and may be
-    faster on GPUs afterwards."""
     deterministic: bool = False
-    """Compute the same bits every time on the same machine, also when resumed, in the whole
-    process; slower on GPUs; TensorFlow only."""
     tensorboard: Annotated[bool, MAY_CHANGE] = False
-    """Write figures, sample translations and attention maps for TensorBoard into the folder
-    tensorboard of the model directory."""
     seed: Seed = 1
-    """Seed of weights, order of the data and dropout."""
     task: str = "translation"
-    """Task of the model: `translation`, `parsing` or another registered one."""
     task_settings: Annotated[Changes, MAY_CHANGE] = Field(default_factory=dict)
-    """Changes to the settings that only this task has, by field: `bleu_every`, `bleu_beam_size`,
-    `bleu_lowercase` and `bleu_tokenize` for translation; `linearization` (changes to the default
-    `Linearization`), `f1_every`, `f1_beam_size` and `f1_trees` for parsing."""
     start_from: Folder | None = None
-    """Model directory with the config, weights and tokenizers to start from, such as those of a
-    model to adapt; a preset then gives only the training hyper-parameters; None for new weights."""
     freeze: Parts | None = None
-    """Parts of the model that are not trained, such as encoder,embedding; the embedding is that of
-    both languages; None for training all parts."""
     lora: Count | None = None
-    """Rank of LoRA: only factors of this rank beside the linear maps are trained, and merged into
-    the finished model; needs `start_from`; None for training all weights."""
 
     def __post_init__(self):
         if self.preset is None and self.start_from is None:

@@ -18,6 +18,41 @@ class TransformerConfig(Settings):
 
     The defaults describe the base model of the paper.
 
+    Args:
+        vocab_size: Number of source tokens; of all tokens if `target_vocab_size` is None.
+        target_vocab_size: Number of target tokens, if the source has a vocabulary and an embedding
+            of its own; None for one vocabulary, and one matrix shared by source, target and
+            softmax.
+        num_encoder_layers: Number of encoder blocks.
+        num_decoder_layers: Number of decoder blocks.
+        d_model: Width of the model.
+        intermediate_dim: Width inside the feed-forward networks.
+        num_heads: Number of attention heads, a divisor of the width.
+        key_dim: Size of the queries and keys of a head; None for d_model / num_heads.
+        value_dim: Size of the values of a head; None for d_model / num_heads.
+        dropout: Dropout rate of sub-layer outputs and of the sum of embedding and position.
+        attention_dropout: Dropout rate of attention weights; 0 in the paper.
+        activation_dropout: Dropout rate inside the feed-forward networks; 0 in the paper.
+        activation: Name of the Keras activation of the feed-forward networks, such as relu or gelu.
+        norm: Place of layer normalization: `post`, after each sub-layer as in the paper, or `pre`,
+            before it, which trains more steadily.
+        position: Kind of positions: `sinusoidal` as in the paper, `learned` with a table of
+            `max_length` for each side, or inside self-attention `relative` (Shaw et al., 2018) or
+            `rotary` (Su et al., 2021).
+        max_length: Maximum length of a sequence, which learned positions need; None for no maximum.
+        use_bias: Whether the attention projections have biases; they have none in the paper.
+        norm_epsilon: Number added to the variance in layer normalization.
+        max_distance: Greatest distance with a vector of its own, for relative positions.
+        sliding_window: Number of positions to each side that self-attention sees, a position itself
+            included; None for all positions.
+        flash_attention: Whether attention computes its scores by blocks, in memory that grows
+            linearly with the length; None for a fused kernel where there is one, and blocks for
+            inputs of a known, great length.
+        remat: Whether to compute the blocks again in the gradient, which saves most of the memory
+            of training and costs a third of its time.
+        output_bias: Whether the logits have a bias, one number for each target token; they have
+            none in the paper.
+
     Example:
 
     >>> config = keras_transformer.models.TransformerConfig(vocab_size=37000)
@@ -28,60 +63,28 @@ class TransformerConfig(Settings):
     """
 
     vocab_size: Size
-    """Number of source tokens; of all tokens if `target_vocab_size` is None."""
     target_vocab_size: Size | None = None
-    """Number of target tokens, if the source has a vocabulary and an embedding of its own; None for
-    one vocabulary, and one matrix shared by source, target and softmax."""
     num_encoder_layers: Layers = 6
-    """Number of encoder blocks."""
     num_decoder_layers: Layers = 6
-    """Number of decoder blocks."""
     d_model: Size = 512
-    """Width of the model."""
     intermediate_dim: Size = 2048
-    """Width inside the feed-forward networks."""
     num_heads: Size = 8
-    """Number of attention heads, a divisor of the width."""
     key_dim: Size | None = None
-    """Size of the queries and keys of a head; None for d_model / num_heads."""
     value_dim: Size | None = None
-    """Size of the values of a head; None for d_model / num_heads."""
     dropout: Rate = 0.1
-    """Dropout rate of sub-layer outputs and of the sum of embedding and position."""
     attention_dropout: Rate = 0.0
-    """Dropout rate of attention weights; 0 in the paper."""
     activation_dropout: Rate = 0.0
-    """Dropout rate inside the feed-forward networks; 0 in the paper."""
     activation: str = "relu"
-    """Name of the Keras activation of the feed-forward networks, such as relu or gelu."""
     norm: Literal["post", "pre"] = "post"
-    """Place of layer normalization: `post`, after each sub-layer as in the paper, or `pre`, before
-    it, which trains more steadily."""
     position: Literal["sinusoidal", "learned", "relative", "rotary"] = "sinusoidal"
-    """Kind of positions: `sinusoidal` as in the paper, `learned` with a table of `max_length` for
-    each side, or inside self-attention `relative` (Shaw et al., 2018) or `rotary` (Su et al.,
-    2021)."""
     max_length: Size | None = None
-    """Maximum length of a sequence, which learned positions need; None for no maximum."""
     use_bias: bool = False
-    """Whether the attention projections have biases; they have none in the paper."""
     norm_epsilon: Positive = 1e-6
-    """Number added to the variance in layer normalization."""
     max_distance: Size = 16
-    """Greatest distance with a vector of its own, for relative positions."""
     sliding_window: Window | None = None
-    """Number of positions to each side that self-attention sees, a position itself included; None
-    for all positions."""
     flash_attention: bool | None = None
-    """Whether attention computes its scores by blocks, in memory that grows linearly with the
-    length; None for a fused kernel where there is one, and blocks for inputs of a known, great
-    length."""
     remat: bool = False
-    """Whether to compute the blocks again in the gradient, which saves most of the memory of
-    training and costs a third of its time."""
     output_bias: bool = False
-    """Whether the logits have a bias, one number for each target token; they have none in the
-    paper."""
 
     def __post_init__(self):
         _check_activation(self.activation)

@@ -16,13 +16,16 @@ BLEU_TOKENIZERS = get_args(BleuTokenizer)
 
 @settings_dataclass
 class TranslationSettings(Settings):
-    """The `task_settings` of `TrainingSettings` for translation."""
+    """The `task_settings` of `TrainingSettings` for translation.
+
+    Args:
+        bleu_every: Translate the validation text at every Nth validation; 0 never does.
+        bleu_beam_size: Number of beams of these translations; 1 is greedy and fast.
+        bleu_lowercase: Ignore case in this BLEU.
+        bleu_tokenize: SacreBLEU's tokenizer; None for 13a, or none for `subword` text.
+    """
 
     bleu_every: Annotated[CountOrZero, MAY_CHANGE] = 1
-    """Translate the validation text at every Nth validation; 0 never does."""
     bleu_beam_size: Annotated[Count, MAY_CHANGE] = 1
-    """Number of beams of these translations; 1 is greedy and fast."""
     bleu_lowercase: Annotated[bool, MAY_CHANGE] = False
-    """Ignore case in this BLEU."""
     bleu_tokenize: Annotated[BleuTokenizer | None, MAY_CHANGE] = None
-    """SacreBLEU's tokenizer; None for 13a, or none for `subword` text."""

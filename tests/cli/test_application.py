@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-import keras_transformer
 from keras_transformer.cli.application import describe
 from keras_transformer.inference.translator import Translator
 
@@ -20,23 +19,6 @@ COMMANDS = ("quickstart", "vocab", "prepare", "train", "translate", "score", "sh
 def test_the_main_help_lists_every_command(succeed):
     listed = re.findall(r"^ +(\w+)(?=\s+\w)", succeed("--help").output, re.MULTILINE)
     assert set(COMMANDS) <= set(listed)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command_describes_its_options_and_shows_an_example(run, command):
-    outcome = run(command, "--help")
-    assert (outcome.status, outcome.errors) == (0, "")
-    assert f"\nexample:\n\n  keras-transformer {command}" in outcome.output
-    assert max(map(len, outcome.output.splitlines())) <= 100
-    options = outcome.output.split("\noptions:\n")[1].split("\nexample:")[0]
-    for entry in re.split(r"\n(?=  -)", options):
-        if entry.lstrip().startswith("--"):
-            flag, _, description = re.sub(r"\s{2,}", "  ", entry.strip()).partition("  ")
-            assert len(description) > 3, flag
-
-
-def test_the_version_is_the_packages(run):
-    assert run("--version").output == f"keras-transformer {keras_transformer.__version__}\n"
 
 
 @pytest.mark.parametrize(

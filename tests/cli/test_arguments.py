@@ -3,14 +3,10 @@
 import argparse
 import dataclasses
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import pytest
 
-from keras_transformer.cli import arguments
 from keras_transformer.cli.arguments import choose_search
 from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.decoding import (
@@ -98,42 +94,3 @@ def test_gpus_and_other_backends_have_one_stream(threads, monkeypatch, name, ans
     monkeypatch.setattr(name, lambda *_: answer)
     assert [load_backend_in_streams(asked) for asked in (None, 2)] == [1, 2]
     assert threads == []
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="an option of glibc")
-def test_the_c_library_keeps_freed_memory():
-    """Memory that was freed comes back without a fault for each of its pages, and in large ones."""
-    program = """
-import re, resource
-from keras_transformer.cli.arguments import _keep_freed_memory
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    bytearray(2**26)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-by_default = faults(), faults()
-_keep_freed_memory()
-faults()
-again = faults()
-block = bytearray(2**26)
-with open("/proc/self/smaps") as file:
-    large = sum(map(int, re.findall("AnonHugePages: *([0-9]+)", file.read())))
-print(min(by_default), again, large)
-"""
-    command = [sys.executable, "-c", program]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    by_default, kept, large = map(int, output.split())
-    assert kept < by_default / 4
-    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    if setting.exists() and "[never]" not in setting.read_text():
-        assert large
-
-
-@pytest.mark.parametrize("backend, keeps", [("tensorflow", False), ("jax", True), ("torch", True)])
-def test_memory_is_kept_where_each_step_allocates_it(backend, keeps, monkeypatch):
-    calls = []
-    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    monkeypatch.setattr(arguments, "_keep_freed_memory", lambda: calls.append(backend))
-    arguments.load_backend()
-    assert calls == [backend] * keeps

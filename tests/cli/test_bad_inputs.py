@@ -19,53 +19,35 @@ PROBLEMS = {
     "no-such-file; not found": """
 vocab --input {missing} --output {out}.model
 train --source {missing} --target {good} {valid}
-train --source {good} --target {good} --valid-source {good} --valid-target {missing} --output {out}
 train --tsv {missing} --valid-tsv {tsv} --output {out}
-train --corpus a=1:{good},{good} --corpus b=1:{good},{missing} {valid}
 train --config {missing} --output {out}
-train {pairs} --vocabulary {missing}.model
 train {pairs} --also-valid general={good},{missing}
 translate --model {model} --input {missing} --output {out}
-evaluate --model {model} --source {missing} --reference {good}
 evaluate --hypothesis {good} --reference {good} {missing}
-score --model {model} --source {good} --target {missing} --output {out}
 shortlist --model {model} --source {good} --target {missing}
-prepare --source {missing} --target {good} {valid}
 average --output {out}.weights.h5 {missing}
 """,
     # Of different lengths.
     "good.txt; short.txt;  3;  2": """
 train --source {good} --target {short} {valid}
-train --source {good} --target {good} --valid-source {good} --valid-target {short} --output {out}
 train --corpus a=1:{good},{good} --corpus b=1:{good},{short} {valid}
 evaluate --model {model} --source {good} --reference {short}
-evaluate --hypothesis {good} --reference {good} {short} --json {out}
 score --model {model} --source {good} --target {short} --output {out}
-shortlist --model {model} --source {good} --target {short}
-prepare --source {good} --target {short} {valid}
-train {pairs} --also-valid general={good},{short}
 """,
     # Empty.
     "empty.": """
 vocab --input {good} {empty} --output {out}.model
 train --source {empty} --target {empty} {valid}
-train --tsv {tsv} --valid-tsv {empty} --output {out}
 train {pairs} --vocabulary {empty_model}
 translate --model {model} --input {empty} --output {out}
 evaluate --model {model} --source {good} --reference {empty}
-evaluate --hypothesis {empty} --reference {good}
-score --model {model} --source {empty} --target {empty} --output {out}
 average --output {out}.weights.h5 {empty}
 """,
     # Not UTF-8.
     "invalid.txt; line 2": """
 vocab --input {good} {invalid} --output {out}.model
-train --source {good} --target {invalid} {valid}
 train --tsv {invalid} --valid-tsv {tsv} --output {out}
 translate --model {model} --input {invalid} --output {out}
-evaluate --model {model} --source {good} --reference {invalid}
-evaluate --hypothesis {invalid} --reference {good}
-score --model {model} --source {good} --target {invalid} --output {out}
 """,
     # Not TOML.
     "invalid.txt": "train --config {invalid} --output {out}",
@@ -80,18 +62,13 @@ score --model {model} --source {long} --target {good} --output {out}
     "pipe.txt' is a pipe; it is read more than once: give a regular file": """
 vocab --input {good} {pipe} --output {out}.model
 train --source {pipe} --target {good} {valid}
-train --source {good} --target {pipe} {valid}
-train --tsv {tsv} --valid-tsv {pipe} --output {out}
 """,
     # An output that cannot be written.
     "": """
 vocab --input {good} --size 290 --output {nowhere}.model
 train {pairs} --output {good}
 translate --model {model} --input {good} --output {nowhere}
-translate --model {model} --input {good} --output {folder}
-evaluate --hypothesis {good} --reference {good} --json {nowhere}
 evaluate --model {model} --source {good} --reference {good} --output {nowhere}
-score --model {model} --source {good} --target {good} --output {nowhere}
 average --output {nowhere}.weights.h5 {model}/model.weights.h5
 export --model {model} --output {good}
 quickstart --output {good} --saved-model {out}
@@ -101,17 +78,11 @@ quickstart --output {good} --saved-model {out}
 vocab --input {tsv} {link}.model --output {good}.model
 translate --model {model} --input {good} --output {good}
 translate --model {model} --input {good} --prefix {hard} --output {short}
-translate --model {model} --input {link} --output {good}
 translate --model {model} --input {hard} --output {short}
 translate --model {model} --input {good} --output {model}/config.json
 parse --model {model} --input {good} --output {link}
-evaluate --model {model} --source {good} --reference {tsv} --output {good}
-evaluate --model {model} --source {good} --reference {tsv} {hard} --output {short}
-evaluate --hypothesis {short} --reference {tsv} --json {hard}
 evaluate --model {model} --source {good} --reference {tsv} --output {out} --json {folder}/../output
 evaluate --task parsing --hypothesis {short} --reference {tsv} --table {hard}
-score --model {model} --source {good} --target {tsv} --output {tsv}
-score --model {model} --source {good} --target {good} --output {model}/tokenizer.model
 average --output {model}/model.weights.h5 {model}/model.weights.h5
 """,
     # A folder that would lose a file.
@@ -127,8 +98,6 @@ DAMAGES = ("no folder", "no config", "cut config", "no weights", "cut weights", 
            "cut tokenizer")  # fmt: skip
 WRONG_MODEL = """
 translate --model {model} --input {good} --output {out}
-evaluate --model {model} --source {good} --reference {good}
-score --model {model} --source {good} --target {good} --output {out}
 export --model {model} --output {out}
 average --model {model} --last 2
 """
@@ -138,47 +107,29 @@ train --preset huge {pairs} -> 'huge'
 train --output {out} -> --source and --target, from --tsv, from --corpus, or from --dataset
 train --tsv {tsv} --source {good} --output {out} -> Received: --source, --tsv
 train --source {good} --output {out} -> --source also needs --target.
-train --source {good} --target {good} --valid-target {good} --output {out} \
-    -> --source also needs --valid-source.
 train --source {good} --target {good} --columns 1,2 --output {out} -> --target, --columns
 train --tsv {tsv} --columns 2 --output {out} -> two numbers from 1 or two names. Received: '2'
-train --tsv {tsv} --columns 0,1 --output {out} -> two numbers from 1 or two names. Received: '0,
 train --tsv {tsv} --columns en,de --output {out} -> good.tsv' has no column 'en'; without names
 train --tsv {one} --output {out} -> too few different sources to hold validation pairs out of it
 train {pairs} --start-from {missing} -> Model directory not found: '
 train --tsv {tsv} --valid-tsv {tsv} -> --output DIR is required
 train --corpus a=1:{good},{good} --output {out} -> --corpus also needs --valid-source and --valid-
 train --corpus a=0:{good},{good} {valid} -> 'a' must be a finite number above 0. Received: 0.0
-train --corpus a=-1:{good},{good} {valid} -> finite number above 0. Received: -1.0
-train --corpus a=nan:{good},{good} {valid} -> with a number above 0 for WEIGHT. Received: 'a=nan
 train --corpus a=much:{good},{good} {valid} -> with a number above 0 for WEIGHT. Received: 'a=much
-train --corpus a=:{good},{good} {valid} -> --corpus is NAME=WEIGHT:SOURCE,TARGET[,TAG], w
-train --corpus a={good},{good} {valid} -> --corpus is NAME=WEIGHT:SOURCE,TARGET[,TAG], w
-train --corpus a=1:{good} {valid} -> --corpus is NAME=WEIGHT:SOURCE,TARGET[,TAG], w
 train --corpus a=1:{good},{good} --corpus a=2:{good},{good} {valid} -> differ. Received: 'a' twice
 train --corpus a=1:{good},{good},<unk> {valid} -> must not be one of the reserved pieces
 train --corpus a=1:{good},{good},<bt> --vocabulary {model}/tokenizer.model {valid} \
     -> it has: none. Received: the tag '<bt>'
 train --corpus a=1:{good},{good},<bt> --start-from {model} {valid} -> Received: the tag '<bt>'
-prepare --corpus a=1:{good},{good},<bt> --vocabulary {model}/tokenizer.model {valid} \
-    -> Received: the tag '<bt>'
-train --corpus a=1:{good},{good} --source {good} {valid} -> Received: --source, --valid-source, --v
-train --corpus a=1:{good},{good} --prepared {folder} {valid} -> --valid-target, --corpus, --prepared
-train --corpus a=1:{good},{good} --tsv {tsv} {valid} -> --tsv, --corpus
-train --corpus a=1:{good},{good} --dataset a/b {valid} -> --corpus, --dataset
-train --task parsing --corpus a=1:{good},{good} --output {out} -> --corpus goes with --task transl
 train --dataset no_such_translation --source-language en --target-language de --output {out} \
     -> 'no_such_translation'
-train --max-steps 0 -> --max-steps: expected a whole number of at least 1
 train --dropout 1 -> --dropout: expected a number from 0 to below 1
-train --seed 4294967296 -> --seed: expected a whole number from 0 to 4294967295
 train --droput 0.1 -> unknown option --droput (did you mean --dropout?)
 train -source {good} -> unknown option -source (did you mean --source?)
 translate --modle {model} --input {good} -> unknown option --modle (did you mean --model?)
 translate --model {model} --zzz -> unknown option --zzz (see
 translate --model {model} --input {good} TEXT -> from the command line or from --input, not from bo
 train {pairs} --vocabulary {tsv} -> A vocabulary is a .model or .txt file
-train {pairs} --also-valid {good},{good} -> --also-valid is NAME=SOURCE,TARGET. Received: '
 train {pairs} --also-valid general={good} -> --also-valid is NAME=SOURCE,TARGET. Received: 'general
 train {pairs} --also-valid a={good},{good} --also-valid a={good},{good} \
     -> Each --also-valid needs a name of its own, other than train and valid. Received: 'a=
@@ -186,23 +137,16 @@ train {pairs} --also-valid valid={good},{good} -> other than train and valid. Re
 train {pairs} --freeze encoder,head -> --freeze: expected one or two of encoder, decoder and
 train --prepared {folder} --output {out} -> is not a prepared corpus: it has no prepared.json
 train --experiment wmt15 --plan -> invalid choice: 'wmt15' (choose from 'wmt14-en-de-base'
-train --plan --preset huge -> argument --preset: expected one of
 train --plan --vocabulary-type subword -> --plan needs --vocab-size
 train --plan --device-memory 0 -> --device-memory: expected a number above 0
 train --plan --jit-compile --gpus 2 -> --jit-compile works on one device only
 train --device-memory 8 --output {out} -> --device-memory goes with --plan
 train --plan --num-heads 7 -> `--num-heads` must divide
-prepare --source {good} {valid} -> --source also needs --target
-prepare --source {good} --tsv {tsv} {valid} -> --valid-source, --valid-target, --tsv
-prepare {pairs} --vocabulary {model}/tokenizer.model --part 4/3 -> I from 1 to P. Received: '4/3'
 prepare {pairs} --vocabulary {model}/tokenizer.model --part 2 -> --part is I/P, with I from 1 to P
 prepare {pairs} --part 1/3 -> --part needs --vocabulary, a file of `keras-transformer vocab` for al
 prepare {pairs} --max-length 70000 -> --max-length must be from 1 to 65535
 prepare {pairs} --vocabulary {model}/tokenizer.model --max-length 1 -> No sentence pair is left of 3
-translate --model {model} --beam-size 0 -> expected a whole number of at least 1
 translate --model {model} --input {good} --beam-size 2 --n-best 3 -> --n-best
-translate --model {model} --length-penalty -1 -> expected a number of at least 0
-translate --input {good} -> required: --model
 evaluate --model {model} --reference {good} -> --model needs --source
 evaluate --hypothesis {good} --source {good} --reference {good} -> --source goes
 evaluate --hypothesis {good} -> --reference FILE or from --dataset NAME
@@ -212,12 +156,8 @@ evaluate --hypothesis {good} --dataset a/b -> needs --source-language
 evaluate --model {model} --source {good} --dataset a/b --source-language en --target-language de \
     -> takes the place of --source
 evaluate --hypothesis {good} --reference {good} --suppress-unknown -> --suppress-unknown goes with
-evaluate --hypothesis {good} --reference {good} --patience 1 -> --patience goes with --model
-evaluate --hypothesis {good} --reference {good} --long-lines split -> --long-lines goes with
 score --model {model} --source {good} --target {good} --long-lines split \
     -> --long-lines: invalid choice: 'split'
-evaluate --tokenize none-such -> invalid choice: 'none-such'
-average --model {model} --last 0 -> expected a whole number of at least 1
 average --output {out} -> Give the checkpoints
 average --model {model} --output {out} {good} -> not both
 average --model {model} --last 3 -> keeps 0 checkpoints
@@ -227,12 +167,6 @@ vocab --input {good} --size 2147483648 --output {out}.model \
 vocab --input {good} --output {out}.txt -> must end in .model
 vocab --input {good} --output {out}.txt --type subword --symbols <bt> -> for --type bpe and unigram
 vocab --input {good} --output {out}.model --symbols <s> -> must not be one of the reserved pieces
-vocab --input {good} --type words --output {out} -> invalid choice: 'words'
-export --model {model} --output {out} --format tflite -> invalid choice: 'tflite'
-export --model {model} --output {out} --precision int8 -> invalid choice: 'int8'
-export --model {model} --output {out} --streams 0 -> --streams
-shortlist --model {model} --source {good} --target {good} --candidates 0 -> --candidates
-quickstart --minutes 0 -> expected a number above 0
 """
 
 

@@ -43,8 +43,13 @@ def test_a_new_format_is_one_entry_and_one_function(succeed, refuse, model, tmp_
 
     @settings_dataclass
     class Options(Settings):
+        """The options of `export_pieces`.
+
+        Args:
+            limit: Number of pieces.
+        """
+
         limit: Count | None = None
-        """Number of pieces."""
 
     layout = Layout("list", "pieces.txt", TOKENIZER_FILES)
     monkeypatch.setitem(EXPORTS, "pieces", layout)

@@ -4,12 +4,10 @@ import errno
 import gzip
 import io
 import os
-import stat
 
 import pytest
 
 from keras_transformer.cli.text_files import (
-    as_line,
     check_output,
     chunks,
     open_output,
@@ -44,11 +42,6 @@ def test_invalid_utf8_on_standard_input_is_named_with_its_line(standard_input):
     standard_input(b"good\nb\xffd\n")
     with pytest.raises(UserError, match=r"standard input, line 2: .* 0xff at column 2"):
         list(read_lines("-"))
-
-
-def test_chunks_keep_every_line_in_order():
-    assert list(chunks("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
-    assert list(chunks([], 2)) == []
 
 
 def test_chunks_of_long_lines_are_small():
@@ -98,17 +91,6 @@ def test_a_failure_leaves_the_old_output_and_nothing_beside_it(tmp_path):
     assert os.listdir(tmp_path) == ["out.txt"]
 
 
-def test_a_device_is_written_to_and_not_replaced_by_a_file():
-    with open_output("/dev/null") as file:
-        file.write("gone\n")
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-
-
-def test_a_full_disk_is_reported_with_the_outputs_name():
-    with pytest.raises(OSError, match="No space left on device"), open_output("/dev/full") as file:
-        file.write("lost\n")
-
-
 def test_the_error_of_a_full_disk_has_the_name_that_the_user_gave(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(OSError) as caught, open_output("out.txt"):
@@ -122,7 +104,3 @@ def test_an_output_must_not_replace_a_file_of_the_model(tmp_path, name):
     with pytest.raises(UserError, match="must not be a file that the command also reads"):
         check_output(str(tmp_path / name), [str(tmp_path)])
     check_output(str(tmp_path / "answers.json"), [str(tmp_path)])
-
-
-def test_line_breaks_within_a_text_become_spaces():
-    assert as_line("one\ntwo\r\nthree") == "one two  three"

@@ -5,12 +5,10 @@ import pytest
 
 from keras_transformer.layers import Decoder, Encoder
 from keras_transformer.models import (
-    Preset,
     TrainingRecipe,
     Transformer,
     TransformerConfig,
     get_preset,
-    list_presets,
 )
 from keras_transformer.settings.transformer_config import count_parameters
 
@@ -107,19 +105,6 @@ def test_deep_encoders_have_one_decoder_layer_and_about_as_many_parameters(
     assert counts == [size, size_of_origin]
 
 
-def test_the_list_holds_every_row_parsers_and_small_models():
-    parsers = {"parsing", "parsing_semi_supervised", "parsing_small"}
-    assert set(list_presets()) == {*TABLE, *parsers, *(name for pair in DEEP for name in pair[:2])}
-    for name in list_presets():
-        preset = get_preset(name)
-        assert isinstance(preset, Preset) and preset.name == name and preset.description
-        assert "\n" not in preset.description
-        assert isinstance(preset.recipe, TrainingRecipe)
-    sizes = {"num_encoder_layers": 3, "num_decoder_layers": 3, "d_model": 256}
-    small = get_preset("small").config
-    assert {**small, **sizes, "intermediate_dim": 1024, "num_heads": 8} == small
-
-
 def test_recipes_are_the_papers():
     assert get_preset("base").recipe == TrainingRecipe()
     for name in ("big", "big_en_fr"):
@@ -154,27 +139,9 @@ def test_parsers_are_those_of_section_6_3(name, vocab_size, dropout, warmup_step
     assert recipe.peak_learning_rate == pytest.approx(0.5 * 1024**-0.5 * warmup_steps**-0.5)
 
 
-def test_an_unknown_name_is_answered_with_those_that_exist():
-    with pytest.raises(ValueError, match="one of base, big, .*Received: name='huge'"):
-        get_preset("huge")
-
-
 def test_changing_what_a_preset_returned_changes_no_preset():
     get_preset("big").config["d_model"] = 3
     assert get_preset("big").config["d_model"] == 1024
-
-
-def test_overrides():
-    model = Transformer.from_preset(
-        "tiny", 50, target_vocab_size=40, num_encoder_layers=1, num_decoder_layers=1, d_model=8
-    )
-    config = model.config
-    assert (config.num_encoder_layers, config.d_model, config.num_heads) == (1, 8, 4)
-    assert (config.vocab_size, config.target_vocab_size) == (50, 40)
-    with pytest.raises(ValueError, match="no such setting.*Received: layers"):
-        Transformer.from_preset("tiny", 50, layers=2)
-    with pytest.raises(ValueError, match="Received: num_heads=0"):
-        Transformer.from_preset("tiny", 50, num_heads=0)
 
 
 def test_the_recipe_has_the_numbers_of_sections_5_and_6_1():

@@ -26,23 +26,24 @@ from keras_transformer.settings.transformer_config import TransformerConfig
 
 @settings_dataclass
 class Toy(Settings):
-    """Toy settings."""
+    """Toy settings.
+
+    Args:
+        size: Number of toys, which is written without a capital.
+        weight: Weight in kg; None for any.
+        loud: Whether they make noise.
+        windows: Window sizes; None for no windows.
+        names: Names of toys.
+    """
 
     size: Count = 3
-    """Number of toys, which is written without
-    a capital."""
     weight: Positive | None = None
-    """Weight in kg; None for any."""
     loud: bool = False
-    """Whether they make noise."""
     windows: Counts | None = None
-    """Window sizes; None for no windows."""
     names: Texts | None = None
-    """Names of toys."""
 
 
-def test_the_texts_of_fields_are_in_the_docstring_and_on_the_command_line():
-    assert "\nArgs:\n    size: Number of toys, which is written without\n" in Toy.__doc__
+def test_the_texts_of_options_are_those_of_the_docstring():
     texts = {name: (one.text, one.shown_default) for name, one in options_of(Toy).items()}
     assert texts == {
         "size": ("number of toys, which is written without a capital", 3),

@@ -129,14 +129,6 @@ def test_only_the_field_of_the_model_that_differs_is_named(tmp_path):
     )
 
 
-def test_a_training_of_before_line_ends_were_compared_is_resumed(tmp_path):
-    TrainingSettings().save(tmp_path, DATA)
-    TrainingSettings().check_resumes(tmp_path, {**DATA, "line_ends": 1})
-    TrainingSettings().save(tmp_path, {**DATA, "line_ends": 1})
-    with pytest.raises(UserError, match="The training text differs"):
-        TrainingSettings().check_resumes(tmp_path, {**DATA, "line_ends": 2})
-
-
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": {}}', '{"settings": 1}'])
 def test_a_damaged_file_is_one_line(tmp_path, content):
     (tmp_path / "training.json").write_text(content)
