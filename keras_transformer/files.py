@@ -1,7 +1,6 @@
 """Writes files aside and renames them into place, and reads TOML and JSON files."""
 
 import contextlib
-import ctypes
 import errno
 import json
 import os
@@ -39,8 +38,8 @@ def atomic_write(path: str | os.PathLike) -> AbstractContextManager[pathlib.Path
 def atomic_folder(directory: str | os.PathLike) -> AbstractContextManager[pathlib.Path]:
     """Yields a path for a folder that replaces `directory`, like `atomic_write`.
 
-    A symbolic link stays a link. On Linux the two folders change places in one operation;
-    elsewhere, a kill between two renames leaves the old folder under a name in `.replaced-`.
+    A symbolic link stays a link. A kill between the two renames leaves the old folder beside it,
+    under a name that begins with `.replaced-`.
     """
     return _written_aside(pathlib.Path(os.path.realpath(directory)), _replace_folder)
 
@@ -71,28 +70,16 @@ def _replace_folder(new, directory):
     except OSError:  # It replaces no folder that is not empty.
         if not directory.is_dir():
             raise
-        if not _exchange(new, directory):
-            old = name_beside(directory, _REPLACED)
-            os.rename(directory, old)
-            try:
-                os.rename(new, directory)
-            except BaseException:
-                os.rename(old, directory)
-                raise
-            remove(old)
+        old = name_beside(directory, _REPLACED)
+        os.rename(directory, old)
+        try:
+            os.rename(new, directory)
+        except BaseException:
+            os.rename(old, directory)
+            raise
+        remove(old)
     # Only now: after a kill between the two renames, a leftover may be the only copy.
     remove_leftovers(directory, _REPLACED)
-
-
-def _exchange(first, second):
-    """Exchanges two names in one operation; returns False where the system cannot."""
-    # `os` has no such rename, and two renames would leave a moment without the folder.
-    cwd, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux' fcntl.h and fs.h
-    try:
-        rename = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError, TypeError):
-        return False
-    return rename(cwd, os.fsencode(first), cwd, os.fsencode(second), exchange) == 0
 
 
 @contextlib.contextmanager
@@ -139,30 +126,27 @@ def read_unchanged(
 
     So all that it reads is of one state. `name` is a file that is replaced every time.
     """
-
-    def versions():
-        return [_version(directory, name) for directory in directories]
-
+    error: Exception | None = None
     for _ in range(_MAX_READINGS):
-        before = versions()
+        versions = [_version(directory, name) for directory in directories]
         try:
-            result = read()
-        except (UserError, OSError):
-            if versions() == before:
-                raise
-        else:
-            if versions() == before:
-                return result
+            result, error = read(), None
+        except (UserError, OSError) as raised:
+            error = raised
+        if versions == [_version(directory, name) for directory in directories]:
+            if error is not None:
+                raise error
+            return result
     names = ", ".join(repr(str(directory)) for directory in directories)
     raise UserError(f"The files of {names} are replaced faster than they can be read.")
 
 
 def _version(directory, name):
+    """Returns the names of the files that are about to move, and the time of one file."""
     aside = pathlib.Path(directory, _COMPLETE)
     with contextlib.suppress(OSError):
         names = [] if aside.is_symlink() or not aside.is_dir() else sorted(os.listdir(aside))
         return names, os.stat(current_file(directory, name)).st_mtime_ns
-    return None
 
 
 def finish_replacing(directory: str | os.PathLike) -> None:
