@@ -1,7 +1,9 @@
-"""What one backend does for the tests of this folder: `python process.py FOLDER`.
+"""What one backend does for the tests of this folder.
 
-It writes its models and says so; then it reads from its standard input which backends have written
-theirs, loads all of them, trains and translates, and leaves `results.json` and `results.npz`.
+    python process.py write FOLDER                  # models, with the logits that they have here
+    python process.py read FOLDER BACKEND [...]     # loads those of all backends and uses them
+
+It leaves `BACKEND/written.npz`, `BACKEND/read.npz` and `BACKEND/translated.json`.
 """
 
 import json
@@ -14,7 +16,6 @@ import numpy as np
 import keras_transformer
 
 VOCABULARY = 20
-NAMES = ("transformer", "functional")
 
 
 def ids(seed, rows, length):
@@ -61,38 +62,37 @@ def logits(model, name):
 
 
 def write(folder):
-    """Write both models with the logits that they have here."""
-    folder.mkdir()
+    """Writes both models with the logits that they have here."""
     keras.utils.set_random_seed(7)
     generator = np.random.default_rng(7)
-    for name, make in zip(NAMES, (make_transformer, make_functional), strict=True):
+    written = {}
+    for name, make in (("transformer", make_transformer), ("functional", make_functional)):
         model = make()
         for weight in model.trainable_weights:
             weight.assign(weight + generator.normal(0, 0.1, weight.shape))
         model.save(folder / f"{name}.keras")
-        np.save(folder / f"{name}.npy", logits(model, name))
+        written[name] = logits(model, name)
+    np.savez(folder / "written.npz", **written)
 
 
 def read(folder, writers):
-    """Return the logits of every model of every backend."""
+    """Returns the logits of every model of every backend."""
     found = {}
     for writer in writers:
-        for name in NAMES:
+        for name in INPUTS:
             model = keras.saving.load_model(folder / writer / f"{name}.keras")
             found[f"{writer}.{name}"] = logits(model, name)
-            if name == "transformer":
-                assert type(model) is keras_transformer.Transformer, type(model)
-                assert model.config == make_transformer().config, model.config
-                state = model.start_decoding(INPUTS[name]["source"], 1, 3)
-                tokens = np.full(6, 2, "int32")
-                found[f"{writer}.first_step"] = keras.ops.convert_to_numpy(
-                    model.decode_step(tokens, None, state)[0]
-                )
+        model = keras.saving.load_model(folder / writer / "transformer.keras")
+        assert type(model) is keras_transformer.Transformer
+        assert model.config == make_transformer().config
+        state = model.start_decoding(INPUTS["transformer"]["source"], 1, 3)
+        step = model.decode_step(np.full(6, 2, "int32"), None, state)[0]
+        found[f"{writer}.first_step"] = keras.ops.convert_to_numpy(step)
     return found
 
 
 def fit(path, steps=10):
-    """Train the model of a file with plain SGD; return the loss of each step and the weights."""
+    """Trains the model of a file with plain SGD; returns the loss of each step and the weights."""
     model = keras.saving.load_model(path)
     loss = keras_transformer.training.LabelSmoothedCrossEntropy(0.1)
     # At 0.1 the loss rises before the end, and differences of rounding grow with it.
@@ -113,7 +113,7 @@ def fit(path, steps=10):
 
 
 def translate(directory):
-    """Load a translator and return what its searches find, and what it scores."""
+    """Loads a translator and returns what its searches find, and what it scores."""
     from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
     from tests.tiny_translator import sentence
 
@@ -137,20 +137,18 @@ def translate(directory):
 
 
 def main():
-    folder, backend = pathlib.Path(sys.argv[1]), keras.backend.backend()
-    write(folder / backend)
-    if not (folder / "translator").exists():
-        from tests.tiny_translator import tiny_translator
-
-        tiny_translator().save(folder / "translator")
-    print("written", flush=True)
-    writers = sys.stdin.readline().split()
+    command, folder, *writers = sys.argv[1:]
+    folder = pathlib.Path(folder)
+    own = folder / keras.backend.backend()
+    own.mkdir(exist_ok=True)
+    if command == "write":
+        write(own)
+        return
     arrays = read(folder, writers)
-    losses, weights = fit(folder / writers[0] / "transformer.keras")
-    arrays.update({f"trained.{i}": weight for i, weight in enumerate(weights)})
-    np.savez(folder / backend / "results.npz", **arrays)
-    results = {"losses": losses, **translate(folder / "translator")}
-    (folder / backend / "results.json").write_text(json.dumps(results))
+    arrays["losses"], weights = fit(folder / writers[0] / "transformer.keras")
+    arrays |= {f"trained.{i}": weight for i, weight in enumerate(weights)}
+    np.savez(own / "read.npz", **arrays)
+    (own / "translated.json").write_text(json.dumps(translate(folder / "translator")))
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ import re
 import shutil
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.cli.application import build_parser, command_modules
+from keras_transformer.cli.application import build_parser
 from keras_transformer.errors import UserError
-from tests.docs.page_blocks import PAGES, ROOT, Block, blocks_of, prompts_of
+from tests.docs.page_blocks import PAGES, ROOT, blocks_of, prompts_of
 from tests.loaded_once import load_once
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_translator
@@ -159,16 +158,6 @@ def test_a_command_that_is_not_run_lacks_nothing_but_its_files(page, lacks_only_
         for words in block.commands() if block.language == "bash" and not block.is_run else ():
             if needs_files(words):
                 lacks_only_files(words[1:])
-
-
-@pytest.mark.parametrize("name", command_modules())
-def test_the_examples_in_a_help_lack_nothing_but_their_files(name, lacks_only_files, capfd):
-    assert main([name, "--help"]) == 0
-    examples = textwrap.dedent(capfd.readouterr().out.split("\nexample:\n\n")[1])
-    commands = list(Block("bash", examples, None, None).commands())
-    assert any(words[:2] == ["keras-transformer", name] for words in commands)
-    for words in filter(needs_files, commands):
-        lacks_only_files(words[1:])
 
 
 # A script, its arguments, and the commands that it runs.
