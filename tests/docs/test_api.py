@@ -59,6 +59,8 @@ def test_every_argument_is_explained():
             continue  # Explained there.
         entries = re.findall(r"^    (\*{0,2}\w+(?:,\s+\*{0,2}\w+)*): ", text, re.M)
         explained = {one for entry in entries for one in re.findall(r"\w+", entry)}
+        if "Args:\n" not in text:
+            explained |= set(re.findall(r"`(\w+)`", text))  # In a sentence.
         missing[name] = parameters_of(member) - explained
     assert not {name: arguments for name, arguments in missing.items() if arguments}
 
