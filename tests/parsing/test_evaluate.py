@@ -82,18 +82,6 @@ def test_the_rules_may_be_those_of_a_file(run, files, tmp_path):
     assert report["parameters"]["equal_words"] == [["a", "the"]]
 
 
-def test_lines_are_read_as_evalb_does_and_errors_counted(run, files):
-    """Two trees on a line, a broken line and an empty one; the gold trees are on one line each."""
-    gold, parses = files
-    gold.write_text("(S (NP (NN a)) (VP (VB b)))\n" * 3)
-    parses.write_text("(NP (NN a)) (VP (VB b))\n(S (NP (NN a)) (VP (VB b))\n\n")
-    outcome = run("evaluate", "--task", "parsing", "--reference", gold, "--hypothesis", parses)
-    assert "Bracketing Recall         =  66.67" in outcome.output
-    assert "Bracketing Precision      = 100.00" in outcome.output
-    message = "leave out 1 errors and 1 skipped sentences of 3; the first, 2: Bracketing is"
-    assert message in outcome.errors
-
-
 @pytest.mark.parametrize("options", [
     pytest.param([], marks=pytest.mark.slow), ["--unconstrained", "--beam-size", 2],
 ])  # fmt: skip
@@ -119,23 +107,14 @@ def test_a_parser_is_scored_by_its_parses(run, files, parser_directory, tmp_path
 @pytest.mark.parametrize("arguments, message", [
     ("--hypothesis {short}", "2 parses and 3 gold trees"),
     ("--hypothesis {empty}", "empty' is empty"),
-    ("--hypothesis {missing}", "no-such-file"),
-    ("--hypothesis {parses} --reference {empty}", "empty' has no trees"),
     ("--model {model} --reference {broken}", "broken', line 2: the word 'the'"),
-    ("--hypothesis {parses} --reference {text}", "text', line 1: there is text outside"),
     ("--hypothesis {parses} --reference {gold} {gold}", "takes one --reference FILE"),
     ("--hypothesis {parses} --output {new}", "--output goes with --model"),
     ("--hypothesis {parses} --beam-size 2", "--beam-size goes with --model"),
-    ("--hypothesis {parses} --unconstrained", "--unconstrained goes with --model"),
-    ("--hypothesis {parses} --json {missing}/x", "no-such-file/x"),
     ("--hypothesis {parses} --table {missing}/x", "no-such-file/x"),
     ("--hypothesis {parses} --lowercase", "--lowercase goes with --task translation"),
-    ("--hypothesis {parses} --tokenize 13a", "--tokenize goes with --task translation"),
-    ("--model {model} --source {gold}", "--source goes with --task translation"),
-    ("--model {model} --min-length 3", "--min-length goes with --task translation"),
     ("--hypothesis {parses} --parameters old", "existing parameter file. Received: 'old'"),
     ("--hypothesis {parses} --parameters {text}", "text', line 1: unknown keyword"),
-    ("--model {missing}", "no-such-file"),
     ("--task translation --hypothesis {parses} --table x", "--table goes with --task parsing"),
     ("--task translation --model {model} --source {gold}", "holds a Parser"),
 ])  # fmt: skip

@@ -62,8 +62,3 @@ def test_a_limit_draws_once_and_keeps_the_order(tokenizers):
     assert chosen == F1OnDev(trees, *tokenizers, limit=10).trees
     assert chosen != F1OnDev(trees, *tokenizers, limit=10, seed=1).trees
     assert F1OnDev(trees, *tokenizers, limit=100).trees == trees
-
-
-def test_no_trees_are_refused(tokenizers):
-    with pytest.raises(ValueError, match="at least one tree"):
-        F1OnDev([], *tokenizers)

@@ -151,48 +151,36 @@ def test_what_is_complete_in_a_truncated_sequence_is_in_the_tree(tree, data):
     ({}, "(S (NP XX )NP XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 0),
     # Nothing is known: the default root; each of three words is missing, the root twice.
     ({}, "", "(S (XX a) (XX b) (XX c))", 5),
-    ({"root_label": "TOP"}, "", "(TOP (XX a) (XX b) (XX c))", 5),
     ({}, "(NP", "(NP (XX a) (XX b) (XX c))", 4),
     # Unknown symbols are left out.
     ({}, "(S <unk> XX (( XX XX )S", "(S (XX a) (XX b) (XX c))", 2),
     # A word before any opening symbol.
     ({}, "XX (NP XX XX )NP )S", "(S (XX a) (NP (XX b) (XX c)))", 1),
-    ({}, "XX (NP XX XX )NP", "(S (XX a) (NP (XX b) (XX c)))", 2),
     # A closing symbol closes all within.
     ({}, "(S (NP (PP XX )NP XX XX )S", "(S (NP (PP (XX a))) (XX b) (XX c))", 1),
     ({}, "(S (NP (NP XX )NP XX XX )S", "(S (NP (NP (XX a)) (XX b) (XX c)))", 1),
     # One of a label that is not open closes the innermost.
     ({}, "(S (NP XX )VP XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
-    ({}, ")NP (S XX XX XX )S", "(S (XX a) (XX b) (XX c))", 1),
-    ({}, "(S (NP XX ) XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
     # What follows the root is put into it.
     ({}, "(S XX )S (NP XX XX )NP", "(S (XX a) (NP (XX b) (XX c)))", 2),
-    ({}, "(S XX )S (NP XX XX )NP )S", "(S (XX a) (NP (XX b) (XX c)))", 1),
-    ({}, "(S XX XX XX )S )S )NP", "(S (XX a) (XX b) (XX c))", 2),
     # Words too many, and too few: in the root, or in what is still open.
     ({}, "(S (NP XX XX )NP XX XX )S", "(S (NP (XX a) (XX b)) (XX c))", 1),
-    ({}, "(S XX XX XX )S XX", "(S (XX a) (XX b) (XX c))", 1),
     ({}, "(S (NP XX )NP )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
     ({}, "(S (NP XX )NP (VP XX", "(S (NP (XX a)) (VP (XX b) (XX c)))", 3),
     # Constituents without words, also a root.
     ({}, "(S (NP )NP XX XX XX )S", "(S (XX a) (XX b) (XX c))", 1),
-    ({}, "(S (NP (PP )PP )NP XX XX XX )S", "(S (XX a) (XX b) (XX c))", 2),
     ({}, "(NP )NP (S XX XX XX )S", "(S (XX a) (XX b) (XX c))", 1),
-    ({}, "(S XX XX XX (NP", "(S (XX a) (XX b) (XX c))", 3),
     # Of a wrong number, the next word is meant.
     ({"numbers": True}, "(S (NP 0 )NP 1 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 0),
     ({"numbers": True}, "(S (NP 0 )NP 2 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
     ({"numbers": True}, "(S (NP 100 )NP XX 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
-    ({"numbers": True}, "(S (NP 0 )NP 1 2 3 )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
     # Too many in a row with a single part.
     ({"max_unary": 1}, "(S (A (B XX )B )A (C (D XX XX )D )C )S",
      "(S (B (XX a)) (C (D (XX b) (XX c))))", 1),
     ({"max_unary": 1}, "(S (A XX XX XX )A )S", "(S (A (XX a) (XX b) (XX c)))", 0),
-    ({"max_unary": 1}, "(S (A (B XX XX XX )B )A )S", "(S (B (XX a) (XX b) (XX c)))", 1),
     # Closing symbols without labels.
     ({"labelled_closing": False}, "(S (NP XX ) XX XX )", "(S (NP (XX a)) (XX b) (XX c))", 0),
     ({"labelled_closing": False}, "(S (NP XX )NP XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
-    ({"labelled_closing": False}, "(S (NP XX )S XX XX ) )", "(S (NP (XX a)) (XX b) (XX c))", 2),
 ])  # fmt: skip
 def test_each_repair(settings, symbols, expected, num_repairs):
     rebuilt = Linearization(**settings).rebuild(symbols.split(), ["a", "b", "c"])

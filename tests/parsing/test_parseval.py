@@ -4,7 +4,6 @@
 """
 
 import collections
-import itertools
 import json
 
 import pytest
@@ -12,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.errors import UserError
-from keras_transformer.parsing import EvalbParameters, Tree, clean_tree, parseval, read_trees
-from tests.treebank_data import EXAMPLES, LABELS, treebank_file, trees
+from keras_transformer.parsing import EvalbParameters, Tree, parseval
+from tests.treebank_data import EXAMPLES, LABELS, trees
 
 GOLD = "(S (NP (DT The) (NN dog)) (VP (VBZ chases) (NP (PRP$ its) (NN tail))) (. .))"
 FLAT = "(S (NP (DT The)) (NN dog) (VP (VBZ chases) (PRP$ its) (NN tail)) (. .))"
@@ -49,7 +48,6 @@ SPANS = EvalbParameters(labelled=False)
     (GOLD, FLAT, None, (2, 4, 3)),
     # Deleted words are not compared.
     (GOLD, GOLD.replace("(. .)", "(: ;) (, ,)"), None, (4, 4, 4)),
-    (GOLD, GOLD.replace(" (. .)", ""), None, (4, 4, 4)),
     # Constituents that deletion leaves empty do not count.
     ("(S (NP (-NONE- *)) (PRN (X (: -) (, ,))) (VP (VB Go)))", "(S (VP (VB Go)))", None, (2, 2, 2)),
     # Function tags and indices.
@@ -61,16 +59,13 @@ SPANS = EvalbParameters(labelled=False)
      EvalbParameters(equal_labels=()), (1, 4, 4)),
     # A constituent with a label to delete loses its bracket and keeps its words.
     ("(TOP (S (NP (NN a)) (. (NP (NN b)))))", "(S (NP (NN a)) (NP (NN b)))", None, (3, 3, 3)),
-    ("(TOP-X (NP (NN a)))", "(NP (NN a))", None, (1, 1, 1)),
     ("(ROOT (NP (NN a)))", "(NP (NN a))",
      EvalbParameters(equal_labels=(("TOP", "ROOT"),)), (1, 1, 1)),
     # A root without a label counts as TOP; others count.
     (f"( {GOLD})", GOLD, None, (4, 4, 4)),
     (f"(S1 {GOLD})", GOLD, None, (4, 5, 4)),
-    (f"(ROOT {GOLD})", GOLD, None, (4, 5, 4)),
     # Brackets of a unary chain match one to one.
     ("(NP (NP (NP (NN a))))", "(NP (NP (NN a)))", None, (2, 3, 2)),
-    ("(NP (NP (NN a)))", "(NP (NP (NP (NN a))))", None, (2, 2, 3)),
     ("(S (VP (VB a)))", "(VP (S (VB a)))", None, (2, 2, 2)),
     ("(ADVP (PRT (RB a)))", "(PRT (PRT (RB a)))", None, (2, 2, 2)),
     # Punctuation does not count, other symbols do.
@@ -82,7 +77,6 @@ SPANS = EvalbParameters(labelled=False)
     ("(S (NP (NN a)))", "(X (Y (Z (NN a))))", SPANS, (2, 2, 3)),
     # new.prm deletes more.
     (QUESTION, "(S (NP (NN a)) (? ?) (VP (VBZ b)) (! !))", NEW, (3, 3, 3)),
-    (QUESTION, "(S (NP (NN a)) (? ?) (VP (VBZ b)) (! !))", None, (1, 4, 3)),
 ])  # fmt: skip
 def test_the_brackets_that_match(gold, parse, parameters, expected):
     """How many match, of how many in the gold tree and in the parse."""
@@ -91,18 +85,9 @@ def test_the_brackets_that_match(gold, parse, parameters, expected):
     assert (sentence.matched, sentence.gold_brackets, sentence.test_brackets) == expected
 
 
-def test_a_match_is_complete_only_if_nothing_is_missing_or_too_much():
-    parse = GOLD.replace("(VBZ chases)", "(VP (VBZ chases))")
-    assert score((GOLD, parse), (parse, GOLD)).all.complete_match == 0
-    # Tags and punctuation do not matter.
-    parse = GOLD.replace("NN dog", "VB dog").replace("tail))) (. .))", "tail)) (. .)))")
-    assert score((GOLD, parse)).all.complete_match == 100
-
-
 @pytest.mark.parametrize("parse", [
     "(S (NP (DT The) (NN dog)) (VP (VBZ chases) (NP (NN tail))) (. .))",  # One is missing.
     GOLD.replace("dog", "cat"),
-    GOLD.replace("dog", "Dog"),
     # A word that counts in one tree and is deleted from the other, by its tags there.
     GOLD.replace("(. .)", "(SYM .)"),
     GOLD.replace("NN dog", ": dog"),
@@ -237,16 +222,3 @@ def test_nothing_to_score_or_lists_of_different_lengths_are_errors():
         parseval([], [])
     with pytest.raises(UserError, match="Received: 1 parses and 2 gold trees"):
         parseval([tree, tree], [tree])
-
-
-def test_no_bracket_at_all_is_no_division_by_zero():
-    result = score(("(TOP (NN a))", "(TOP (NN a))"), ("(TOP (NN a))", None))
-    assert (result.f1, result.strict_f1, result.all.complete_match) == (0, 0, 100)
-
-
-def test_a_treebank_scores_the_same_as_it_is_and_clean():
-    raw = list(itertools.islice(read_trees(treebank_file("dev"), clean=False), 100))
-    result = parseval(raw, map(clean_tree, raw))
-    assert (result.all.num_errors, result.f1, result.all.complete_match) == (0, 100, 100)
-    flat = [Tree("S", [Tree(*leaf) for leaf in clean_tree(tree).leaves()]) for tree in raw]
-    assert parseval(raw, flat).all == parseval(map(clean_tree, raw), flat).all

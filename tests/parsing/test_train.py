@@ -42,7 +42,6 @@ def test_every_setting_of_parsing_reaches_the_training():
     ("", {"numbers": True}),
     ("--emit-words", {"words": True}),
     ("--emit-tags", {"tags": True}),
-    ("--emit-tags --emit-numbers", {"tags": True, "numbers": True}),
     ("--no-emit-numbers", {}),
 ])  # fmt: skip
 def test_words_are_numbers_unless_they_are_something_else(arguments, linearization):
@@ -52,31 +51,16 @@ def test_words_are_numbers_unless_they_are_something_else(arguments, linearizati
     assert settings.task_settings["linearization"] == expected | linearization
 
 
-def test_a_printed_file_is_read_back(run, tmp_path):
-    path = tmp_path / "settings.toml"
-    path.write_text(run("train", "--task", "parsing", "--emit-tags", "--print-config").output)
-    values = parse("--config", str(path))
-    assert values == parse("--emit-tags")
-
-
 @pytest.mark.parametrize("arguments, message", [
     ("", "--task parsing needs --trees FILE and --valid-trees FILE"),
-    ("--trees {trees}", "--trees also needs --valid-trees"),
     ("--source {trees} {both}", "--source goes with --task translation"),
-    ("--prepared x {both}", "--prepared goes with --task translation"),
     ("--bleu-every 2 {both}", "--bleu-every goes with --task translation"),
-    ("--bleu-lowercase {both}", "--bleu-lowercase goes with --task translation"),
-    ("--shared-vocabulary {both}", "--shared-vocabulary goes with --task translation"),
-    ("--bpe-dropout 0.1 {both}", "--bpe-dropout goes with --task translation"),
     ("--experiment wmt14-en-de-base {both}", "wmt14-en-de-base is for --task translation"),
     ("--emit-words --emit-numbers {both}", "must not both be True"),
     ("--task translation {both}", "--trees goes with --task parsing"),
     ("--task translation --f1-trees 5 --tsv x --valid-tsv y", "--f1-trees goes with"),
     ("--limit-trees 0 {both}", "--limit-trees: expected a whole number of at least 1"),
-    ("--task tagging {both}", "invalid choice: 'tagging'"),
-    ("--trees {missing} --valid-trees {trees}", "no-such-file"),
     ("--trees {trees} --valid-trees {broken}", "broken.trees', line 2: the tree that begins"),
-    ("--trees {trees} --valid-trees {words}", "words.trees', line 1: there is text outside"),
     ("--trees {empty} --valid-trees {trees}", "empty.trees' has no trees"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_one_line(run, tmp_path, arguments, message):

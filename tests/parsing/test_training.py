@@ -123,13 +123,6 @@ def resumed(finished, files, tmp_path_factory):
     return result, lines, read(directory) if changes["tensorboard"] else None
 
 
-@pytest.mark.slow
-def test_a_finished_training_goes_on_with_more_steps(resumed):
-    result, lines, _ = resumed
-    assert any(line.startswith("Resuming after step 4") for line in lines)
-    assert [bool(row["valid_f1"]) for row in result.history] == [True, True, True]
-
-
 def test_another_way_to_write_trees_is_refused(finished, files):
     with pytest.raises(UserError, match="tags was False, now True"):
         run(finished[0], files, linearization={"tags": True})
@@ -138,7 +131,6 @@ def test_another_way_to_write_trees_is_refused(finished, files):
 @pytest.mark.slow
 @pytest.mark.parametrize("changes, kinds", [
     ({"linearization": {"tags": True, "labelled_closing": False}}, None),
-    ({"linearization": {"numbers": True}}, None),
     ({"linearization": {"words": True}}, (SubwordTokenizer, SubwordTokenizer)),
     ({"tokenizer": "unigram", "vocab_size": 290}, (SentencePieceTokenizer, SubwordTokenizer)),
     # The way that differs most: a target of pieces, which no constraint can hold to the words.
@@ -155,16 +147,6 @@ def test_every_way_to_write_trees_and_words(files, tmp_path, changes, kinds):
     assert [parse.words() for parse in parser.parse(sentences)] == [s.split() for s in sentences]
     assert parser.constrained == isinstance(parser.target_tokenizer, SubwordTokenizer)
     assert 0 <= result.f1 <= 100
-
-
-@pytest.mark.slow
-def test_a_training_with_a_vocabulary_that_is_given_goes_on(files, tmp_path):
-    tokenizer, corpus = SubwordTokenizer(["the", "dog", "."]), TreebankCorpus(files[0])
-    for steps in (1, 2):
-        values = settings(max_steps=steps)
-        result = train(tmp_path, corpus, None, values, source_tokenizer=tokenizer)
-        assert result.f1 is None
-        assert result.parser.source_tokenizer.pieces(range(4, 7)) == ["the", "dog", "."]
 
 
 def test_other_corpora_are_refused(files, tmp_path):

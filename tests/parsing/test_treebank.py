@@ -3,7 +3,6 @@
 import gzip
 
 import pytest
-from hypothesis import given
 
 from keras_transformer.errors import UserError
 from keras_transformer.parsing import (
@@ -15,8 +14,8 @@ from keras_transformer.parsing import (
     read_trees,
     write_trees,
 )
-from tests.toy_treebank import toy_trees, write_toy_trees
-from tests.treebank_data import EXAMPLES, treebank_file, trees
+from tests.toy_treebank import toy_trees
+from tests.treebank_data import treebank_file
 
 ONE = "(S (NP (DT The) (NN dog)) (VP (VBZ barks)))"
 TWO = "(NP (NNS cats))"
@@ -34,7 +33,6 @@ def file_of(tmp_path):
 
 @pytest.mark.parametrize("text", [
     f"{ONE}\n{TWO}\n",
-    f"{ONE}\n{TWO}",
     f"\n\n( {ONE} )\n\n(TOP {TWO})\n\n",
     f"(ROOT {ONE}) (S1 {TWO})\r\n",
     "( (S\n    (NP (DT The) (NN dog))\n    (VP (VBZ barks)) ))\n( (NP (NNS cats)\n))",
@@ -42,12 +40,6 @@ def file_of(tmp_path):
 ])  # fmt: skip
 def test_trees_stand_on_a_line_or_on_several(file_of, text):
     assert list(read_trees(file_of(text))) == [Tree.parse(ONE), Tree.parse(TWO)]
-
-
-def test_without_cleaning_a_tree_is_read_as_it_was_written(file_of):
-    text = "( (S=2 (NP-SBJ-1 (-NONE- *T*-1)) (VP (VB Go) (-LRB- -LRB-))))"
-    [tree] = read_trees(file_of(text), clean=False)
-    assert str(tree) == text
 
 
 def test_gzip_is_unpacked_and_packed(tmp_path):
@@ -72,16 +64,11 @@ def test_a_line_without_a_tree_is_none(file_of):
     (read_trees, f"{ONE}\nand {TWO}", "line 2: there is text outside of brackets: 'and'"),
     (read_trees, "(S\n(NP))",
      r"line 2 \(the tree begins in line 1\): there is nothing in .*'\(NP\)'"),
-    (read_trees, f"{ONE}\n( )", "line 2: there is nothing in the brackets"),
-    (read_trees, "(S (NP the (NN dog)))", "line 1: the word 'the' has no tag"),
     (read_trees, f"{ONE}\n\n( (NP (-NONE- *)))", "line 3: the tree has no words"),
     (read_trees, b"(NP (NN dog))\n(NP (NN d\xf6g))", "line 2: the text is not valid UTF-8"),
     (read_trees, "", "has no trees"),
-    (read_trees, "\n \n", "has no trees"),
     (read_tree_lines, f"{ONE}\n{ONE} {TWO}", "line 2: expected one tree in .* Received: 2 trees"),
-    (read_tree_lines, f"{ONE}\n(()", "line 2: there is nothing in the brackets"),
     (read_tree_lines, f"{ONE}\n(NP (NN dog)", "line 2: the text ends within a tree"),
-    (read_tree_lines, f"{ONE}\ndog", "line 2: there is text outside of brackets"),
 ])  # fmt: skip
 def test_an_error_names_the_file_and_the_line(file_of, read, text, message):
     with pytest.raises(UserError, match=rf"^'.*trees\.txt'.*{message}") as error:
@@ -106,16 +93,12 @@ def test_a_missing_file_and_an_empty_sample_are_errors(tmp_path, file_of):
     ("(S-IMP (NP-SBJ-1 (NN=2 a)) (NP=2 (NN b)) (PP-LOC=3 (IN in)) (NP|PP-X (PRP$ my)))",
      "(S (NP (NN a)) (NP (NN b)) (PP (IN in)) (NP|PP (PRP$ my)))"),
     ("(PRN (-LRB- -LRB-) (NN a) (-RRB- -RRB-))", "(PRN (-LRB- -LRB-) (NN a) (-RRB- -RRB-))"),
-    ("(NP (-- --) (= =) (- -))", "(NP (-- --) (= =) (- -))"),
     # Roots.
-    ("( (NP (NN a)))", "(NP (NN a))"),
     ("(TOP (NP (NN a)))", "(NP (NN a))"),
     ("(ROOT (S1 (NP (NN a))))", "(NP (NN a))"),
     ("( (NP (NN a)) (NP (NN b)))", "(TOP (NP (NN a)) (NP (NN b)))"),
-    ("(ROOT (NP (NN a)) (. .))", "(TOP (NP (NN a)) (. .))"),
     ("( (NP (NN a)) (NP (-NONE- *)))", "(NP (NN a))"),
     ("( (NN a))", "(TOP (NN a))"),
-    ("(NN a)", "(TOP (NN a))"),
     ("(S (TOP (NN a)))", "(S (TOP (NN a)))"),
     # A unary chain stays, also one of the same label.
     ("(NP (NP-SBJ (NP (NN a))))", "(NP (NP (NP (NN a))))"),
@@ -126,12 +109,6 @@ def test_cleaning_leaves_what_a_parser_predicts(text, expected):
     assert str(cleaned) == expected
     assert clean_tree(cleaned) == cleaned
     assert clean_tree(Tree.parse("( (S (NP (-NONE- *)) (VP (-NONE- *?*))))")) is None
-
-
-@EXAMPLES
-@given(trees())
-def test_a_clean_tree_stays_as_it_is(tree):
-    assert clean_tree(tree) == tree
 
 
 def spaced(text):
@@ -178,16 +155,6 @@ def test_a_sample_is_in_the_files_order_and_part_of_a_larger_one(tmp_path):
     assert samples[1000] == list(range(100))
     other = TreebankCorpus(path, limit=30, seed=4)
     assert list(other) != list(TreebankCorpus(path, limit=30, seed=3))
-
-
-def test_every_tree_has_the_same_chance(tmp_path):
-    path = write_toy_trees(tmp_path / "trees", 5)
-    counts = dict.fromkeys(map(str, read_trees(path)), 0)
-    for seed in range(150):
-        (tree,) = TreebankCorpus(path, limit=1, seed=seed).trees()
-        counts[str(tree)] += 1
-    # 30 each on average, with a standard deviation of 4.9.
-    assert min(counts.values()) > 10 and max(counts.values()) < 55
 
 
 @pytest.mark.parametrize("limit", [None, 1])

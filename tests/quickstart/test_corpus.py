@@ -8,7 +8,6 @@ from keras_transformer.quickstart import corpus as words
 from keras_transformer.quickstart.corpus import (
     CURRENCIES,
     FAMILIES,
-    MONTHS,
     NOUNS,
     number_corpus,
 )
@@ -34,12 +33,6 @@ def test_nothing_held_out_is_in_another_part(corpus):
         parts = [{pair[side] for pair in part} for part in corpus]
         assert [len(part) for part in parts] == [20_000, 300, 300]  # the default sizes
         assert len(set.union(*parts)) == 20_600
-
-
-def test_sources_are_distinct_without_case_too(corpus):
-    # A lower-cased system must not see test sentences in training either.
-    sources = [source.lower() for part in corpus for source, _ in part]
-    assert len(set(sources)) == len(sources)
 
 
 def test_sentences_are_short_and_well_formed(corpus):
@@ -93,13 +86,7 @@ def test_timetable_times():
     assert words.timetable_time(7, 42) == ("seven forty-two", "sieben Uhr zweiundvierzig")
 
 
-def test_all_times_are_distinct():
-    times = [words.clock_time(hour, minute) for hour in range(1, 13) for minute in range(0, 60, 5)]
-    assert len({english for english, _ in times}) == len({german for _, german in times}) == 144
-
-
 @pytest.mark.parametrize("function, arguments, english, german", [
-    (words.cardinal, [0], "zero", "null"),
     (words.cardinal, [1], "one", "eins"),
     (words.cardinal, [21], "twenty-one", "einundzwanzig"),
     (words.cardinal, [116], "one hundred and sixteen", "einhundertsechzehn"),
@@ -107,30 +94,22 @@ def test_all_times_are_distinct():
     (words.cardinal, [2345], "two thousand three hundred and forty-five",
      "zweitausenddreihundertfünfundvierzig"),
     (words.year, [1905], "nineteen oh-five", "neunzehnhundertfünf"),
-    (words.year, [1984], "nineteen eighty-four", "neunzehnhundertvierundachtzig"),
     (words.year, [2000], "two thousand", "zweitausend"),
     (words.year, [2024], "twenty twenty-four", "zweitausendvierundzwanzig"),
     (words.day_of_month, [1, 1, ""], "first of January", "erste Januar"),
     (words.day_of_month, [3, 5, "n"], "third of May", "dritten Mai"),
-    (words.day_of_month, [7, 3, "n"], "seventh of March", "siebten März"),
     (words.day_of_month, [31, 12, "n"], "thirty-first of December", "einunddreißigsten Dezember"),
     (words.money, [12, 50, EURO, "acc"], "twelve euros and fifty cents",
      "zwölf Euro und fünfzig Cent"),
     (words.money, [1, 0, EURO, "nom"], "one euro", "ein Euro"),
     (words.money, [1, 1, EURO, "acc"], "one euro and one cent", "einen Euro und einen Cent"),
     (words.money, [1, 0, EURO, "dat"], "one euro", "einem Euro"),
-    (words.money, [1, 0, POUND, "acc"], "one pound", "ein Pfund"),
     (words.money, [0, 2, POUND, "acc"], "two pence", "zwei Pence"),
     (words.money, [1, 0, FRANC, "acc"], "one franc", "einen Franken"),
     (words.money, [1, 0, CROWN, "dat"], "one crown", "einer Krone"),
-    (words.money, [2, 0, CROWN, "dat"], "two crowns", "zwei Kronen"),
 ])  # fmt: skip
 def test_numbers_dates_and_money(function, arguments, english, german):
     assert function(*arguments) == (english, german)
-
-
-def test_every_month_has_its_days():
-    assert sum(days for _, _, days in MONTHS) == 365
 
 
 @pytest.mark.parametrize("noun, forms", [
