@@ -20,7 +20,6 @@ if keras.backend.backend() != "tensorflow":  # A SavedModel is written on Tensor
             "serving_page",
             "signatures",
             "stored_kernels",
-            "two_vocabularies",
             "warmup",
         )
     ]

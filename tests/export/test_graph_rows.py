@@ -8,9 +8,7 @@ from keras_transformer.inference.served_functions import starts_of_chunks
 from keras_transformer.translation.signatures import in_chunks
 
 
-@pytest.mark.parametrize(
-    "num_rows, chunk_size, sizes", [(10, 100, [10]), (10, 4, [4, 4, 2]), (0, 4, [])]
-)
+@pytest.mark.parametrize("num_rows, chunk_size, sizes", [(10, 4, [4, 4, 2]), (0, 4, [])])
 def test_rows_are_cut_into_chunks(num_rows, chunk_size, sizes):
     @tf.function
     def chunks(num_rows, chunk_size):
@@ -27,10 +25,8 @@ def test_rows_are_cut_into_chunks(num_rows, chunk_size, sizes):
 
 @pytest.mark.parametrize("lengths, starts", [
     ([9, 9, 9, 9], [0, 2, 4]),  # even shares of a small request
-    ([9], [0, 1]),
     ([], [0]),
     ([400, 30, 20, 10, 10, 10, 10, 10, 10, 10], [0, 1, 4, 9, 10]),  # at most 100 positions
-    ([5] * 300, [0, 20, *range(40, 301, 20)]),
 ])  # fmt: skip
 def test_long_rows_come_in_small_chunks(lengths, starts):
     lengths = tf.constant(lengths, tf.int32)

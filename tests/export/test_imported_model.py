@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.bridges import load_opus_mt
-from keras_transformer.decoding import GreedySearch
-from keras_transformer.export import export_ctranslate2, export_saved_model
+from keras_transformer.export import export_saved_model
 from keras_transformer.export.saved_model import warmup_texts
 from tests.bridges.published import PORTUGUESE, SOURCES, learn_files, save_arrays
 from tests.closeness import assert_close
@@ -61,20 +60,3 @@ def test_a_saved_model_answers_alike(translator, tmp_path, signatures_of):
     texts = [*TEXTS, ""]
     answers = serve(text=tf.constant([*texts, "a dog"]))["translation"].numpy()
     assert [answer.decode() for answer in answers] == [*translator.translate(texts), ""]
-
-
-def test_ctranslate2_finds_the_answers_of_greedy_search(translator, tmp_path):
-    ctranslate2 = pytest.importorskip("ctranslate2")
-    export_ctranslate2(translator, tmp_path)
-    engine = ctranslate2.Translator(str(tmp_path))
-    tokenizer = translator.source_tokenizer
-    for text, ids in zip(TEXTS, tokenizer.encode_batch(TEXTS), strict=True):
-        [result] = engine.translate_batch(
-            [tokenizer.pieces(ids)],
-            beam_size=1,
-            min_decoding_length=0,
-            max_decoding_length=len(ids) + translator.extra_length,
-        )
-        [[ours]] = translator.hypotheses([text], GreedySearch())
-        tokens = [token for token in ours.tokens if token > 3]
-        assert result.hypotheses[0] == translator.target_tokenizer.pieces(tokens)

@@ -1,16 +1,13 @@
 """`examples/translate_with_beam.py` keeps the order of lines, and sets aside those that fail."""
 
 import gzip
-import os
 import pathlib
 import runpy
-import subprocess
 import sys
 
 import pytest
 
 from tests.docs.page_blocks import ROOT
-from tests.tiny_translator import sentence
 
 pytest.importorskip("apache_beam", reason="needs apache-beam: pip install '.[beam]'")
 tf = pytest.importorskip("tensorflow")
@@ -18,7 +15,6 @@ pytestmark = pytest.mark.tensorflow_only("the example loads SavedModels")
 
 SCRIPT = ROOT / "examples/translate_with_beam.py"
 LOCAL = ["--runner", "FnApiRunner"]
-WORKERS = ["--direct_running_mode", "multi_processing", "--direct_num_workers", "2"]
 NOT_UTF8 = "the line is not valid UTF-8 (byte 0xff at column 4)"
 TOO_LONG = "the line is longer than the model reads"
 
@@ -84,19 +80,3 @@ def test_line_n_stays_line_n_and_failed_lines_are_set_aside(suffix, tmp_path, mo
     assert "a poisoned" in texts[2]
     names = {f"in{suffix}", f"out{suffix}", f"failed{suffix}", "model", "script.py"}
     assert {path.name for path in tmp_path.iterdir()} == names
-
-
-@pytest.mark.slow
-def test_two_workers_give_the_answers_of_the_translator(translator, exported, tmp_path):
-    texts = [sentence(1 + seed % 11, seed) for seed in range(400)]
-    texts[100], texts[200] = "", sentence(60)
-    (tmp_path / "in").write_text("".join(f"{text}\n" for text in texts))
-    command = [sys.executable, SCRIPT, "--model", exported, "--input", tmp_path / "in"]
-    command += ["--output", tmp_path / "out", "--failed", tmp_path / "failed"]
-    command += ["--batch-size", "64", *LOCAL, *WORKERS]
-    environment = {**os.environ, "PYTHONPATH": ""}
-    subprocess.run(list(map(str, command)), check=True, env=environment, cwd=tmp_path)
-    expected = translator.translate(texts, long_texts="truncate")
-    expected[200] = ""
-    assert (tmp_path / "out").read_text("utf-8").split("\n") == [*expected, ""]
-    assert (tmp_path / "failed").read_text() == f"201\t{TOO_LONG}\n"
