@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_transformer import parsing
 from keras_transformer.cli.arguments import add_options, load_pipeline
-from keras_transformer.cli.task_commands import TaskCommands
+from keras_transformer.cli.task_commands import Corpora, TaskCommands
 from keras_transformer.cli.text_files import (
     answer_all,
     open_output,
@@ -18,7 +18,6 @@ from keras_transformer.cli.text_files import (
     save_answers,
 )
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import Corpora
 from keras_transformer.parsing.evalb import EvalbParameters
 from keras_transformer.parsing.parseval_score import parseval
 from keras_transformer.parsing.settings import ParsingSettings

@@ -5,12 +5,22 @@ import functools
 import itertools
 import pkgutil
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from keras_transformer.cli.options import Option, options_of
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import Corpora, NoSettings, Task
+from keras_transformer.inference.tasks import Task
 from keras_transformer.settings.base import Settings
+
+
+class Corpora(NamedTuple):
+    """The data of a training, with tokenizers if the data is already encoded."""
+
+    train: Any
+    valid: Any
+    source_tokenizer: Any = None
+    target_tokenizer: Any = None
+    also_valid: Any = None  # further validation sets, by name
 
 
 class TaskCommands:
@@ -21,7 +31,7 @@ class TaskCommands:
 
     learns_from: ClassVar[str] = ""  # the data of the task in a few words
     commands: ClassVar[Mapping[str, str]] = {}  # modules of its commands, see `cli/application.py`
-    data: ClassVar[type[Settings]] = NoSettings  # options of `train` for its data
+    data: ClassVar[type[Settings]] = Settings  # options of `train` for its data
     # Tables of `train` with its data and with the settings of the task, and headings of new ones.
     data_table: ClassVar[str] = "data"
     settings_table: ClassVar[str] = "checkpoints"

@@ -3,19 +3,19 @@
 import argparse
 import itertools
 import logging
-import math
 import os
 import pathlib
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer.cli import settings as train_settings
 from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend, load_backend_in_streams
 from keras_transformer.cli.corpus_defaults import choose_settings, keep_settings
+from keras_transformer.cli.plan import describe_plan
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.cli.vocab import load_vocabulary
@@ -25,9 +25,8 @@ from keras_transformer.layouts import CHECKPOINT_FOLDER, VALID_FILES, find_confi
 from keras_transformer.settings.base import settings_fields
 from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.training_settings import TrainingSettings
-from keras_transformer.settings.transformer_config import TransformerConfig, count_parameters
+from keras_transformer.settings.transformer_config import TransformerConfig
 
-_GIGABYTE = 10**9
 _POOR_SCORE = 10  # BLEU or F1
 
 
@@ -73,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.coordinator or values["model_parallel"] > 1:
             raise UserError("--plan is for one process, without --model-parallel.")
         values = choose_settings(values, commands.open_known_corpus(values), say)
-        for label, text in _plan(arguments.experiment, values, arguments.device_memory):
+        for label, text in describe_plan(arguments.experiment, values, arguments.device_memory):
             sys.stdout.write(f"{label:<20}{text}\n")
         return
     if arguments.device_memory:
@@ -179,157 +178,3 @@ def _print_config(values: Mapping[str, Any]) -> None:
     model |= {**preset.config, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}
     chosen = {name: value for name, value in examples.items() if value is not None}
     sys.stdout.write(train_settings.render_config(values, model | chosen))
-
-
-def _plan(
-    experiment: str | None, values: Mapping[str, Any], device_memory: float | None
-) -> Iterator[tuple[str, str]]:
-    """Yields the rows of a plan, (label, text); `device_memory` is in gigabytes."""
-    vocabulary = load_vocabulary(values["vocabulary"])
-    load_backend()
-    from keras_transformer.data import PreparedCorpus
-    from keras_transformer.inference.model_directory import read_config
-    from keras_transformer.training.training_run import make_config, make_recipe
-
-    if values["prepared"]:
-        prepared = PreparedCorpus.load(values["prepared"])
-        is_shared = prepared.target_tokenizer is None
-        size = prepared.source_tokenizer.vocab_size
-        values = {**values, "vocab_size": size, "shared_vocabulary": is_shared}
-    task = get_task(values["task"])
-    commands = commands_of(task)
-    settings = task.check_settings(train_settings.training_settings(values))
-    recipe = make_recipe(settings)
-    size = settings.vocab_size if vocabulary is None else vocabulary.vocab_size
-    if size is None:
-        raise UserError("--plan needs --vocab-size N, because it does not read the text.")
-    target_size, sides = commands.plan_vocabulary(settings, size, vocabulary)
-    if settings.start_from and not (vocabulary or values["prepared"]):
-        start = read_config(settings.start_from)["model"]
-        size, target_size = start.vocab_size, start.target_vocab_size
-    config = make_config(settings, recipe, size, target_size)
-    num_devices = settings.gpus or 1
-    if settings.jit_compile and num_devices > 1:
-        raise UserError(f"--jit-compile works on one device only. Received: --gpus {num_devices}")
-    share = math.ceil(recipe.tokens_per_batch / num_devices)
-    steps = settings.max_steps or recipe.max_steps
-    if experiment:
-        yield "experiment", f"{experiment}: {train_settings.describe_experiment(experiment)}"
-    yield "data", commands.describe_data(values) or "not given yet"
-    yield "vocabulary", f"{config.vocab_size:,} {settings.tokenizer} pieces {sides}"
-    yield from _run_rows(settings, recipe, config, steps)
-    yield from _memory_rows(settings, recipe, config, share, device_memory)
-    yield from _time_rows(settings, recipe, config, share, steps)
-
-
-def _run_rows(settings, recipe, config, steps):
-    from keras_transformer.training.estimates import SENTENCE, count_operations
-
-    layers = f"{config.num_encoder_layers} + {config.num_decoder_layers} layers"
-    sizes = f"d_model {config.d_model:,}, feed-forward {config.intermediate_dim:,}"
-    name = settings.start_from or settings.preset
-    yield "model", f"{name}: {layers}, {sizes}, {config.num_heads} heads"
-    yield "parameters", f"{count_parameters(config):,}"
-    limit = "" if settings.max_minutes is None else f", or {settings.max_minutes:g} minutes"
-    yield "steps", f"{steps:,}{limit}"
-    batch = f"{recipe.tokens_per_batch:,}"
-    yield "batch", f"{batch} source + {batch} target tokens, padding included"
-    windows = settings.average_windows or (recipe.average_checkpoints,)
-    every = settings.checkpoint_every
-    between = "one epoch" if every is None else f"{every:,} steps"
-    final = f"average of the last {' or '.join(map(str, windows))} checkpoints, {between} apart"
-    if windows == (1,):
-        final = "the last checkpoint"
-    if settings.select_best:
-        final += ", or a single one that scores better on the validation set"
-    yield "final weights", final
-    operations = steps * count_operations(config, recipe.tokens_per_batch, SENTENCE)
-    yield "operations", f"{operations:.1e} floating-point operations in matrix products"
-    yield "search", f"beam {recipe.beam_size}, length penalty {recipe.length_penalty:g}"
-
-
-def _memory_rows(settings, recipe, config, share, device_memory):
-    from keras_transformer.training.estimates import estimate_memory, most_tokens
-
-    num_devices, num_parts = settings.gpus or 1, settings.micro_batches
-    tokens = math.ceil(share / num_parts)
-    width = settings.packed_width or min(recipe.max_length, tokens)
-    tokens = max(tokens, width)  # a batch has at least one row
-    rows = "packed rows" if settings.packed_width else "sentences"
-
-    def how(num_devices, num_parts):
-        return settings.mixed_precision, num_devices, num_parts, recipe.ema_momentum is not None
-
-    memory = estimate_memory(config, tokens, width, *how(num_devices, num_parts))
-    cut = "" if num_parts == 1 else f", in {num_parts} micro-batches of {tokens:,} + {tokens:,}"
-    yield "devices", f"{num_devices}, each with {share:,} + {share:,} tokens of a batch{cut}"
-    total = f"about {memory.total / _GIGABYTE:.2f} GB, an estimate, for {rows} of {width} tokens:"
-    yield "memory per device", total
-    for name in ("weights", "gradients", "moments", "activations", "logits"):
-        label = "Adam's moments" if name == "moments" else name
-        yield "", f"{getattr(memory, name) / _GIGABYTE:6.2f} GB  {label}"
-    if device_memory is None:
-        yield "fits", "use --device-memory GB to find out"
-        return
-
-    def most(num_devices, num_parts):
-        return most_tokens(device_memory * _GIGABYTE, config, width, *how(num_devices, num_parts))
-
-    if most(num_devices, num_parts) >= tokens:
-        yield "fits", f"yes, in {device_memory:g} GB"
-        return
-    # Options of `train` that make a step fit, with at least one sentence in a batch.
-    ways = []
-    if (fitting := most(num_devices, 2)) >= width:
-        number = math.ceil(share / fitting)
-        ways.append(f"--micro-batches {number}: the same step, one part after the other")
-    if (fitting := most(2, num_parts)) >= width:
-        number = math.ceil(recipe.tokens_per_batch / (fitting * num_parts))
-        ways.append(f"--gpus {number}: the same step, on more devices")
-    if (fitting := most(num_devices, num_parts)) >= width:
-        number = fitting * num_devices * num_parts
-        ways.append(f"--tokens-per-batch {number}: smaller steps, another training")
-    yield "fits", f"no, not in {device_memory:g} GB" + ("; these would:" if ways else ":")
-    yield from (("", f"  {way}") for way in ways)
-    if not ways:
-        fixed = f"weights, gradients and moments take {memory.fixed / _GIGABYTE:.2f} GB"
-        yield "", f"{fixed}, and leave too little room for"
-        yield "", f"{rows} of {width} tokens, in any number of micro-batches"
-
-
-def _time_rows(settings, recipe, config, share, steps):
-    import tensorflow as tf
-
-    from keras_transformer.inference.batch_inference import free_memory
-    from keras_transformer.training.estimates import CPU_TOKENS, estimate_memory, measure_step
-
-    measured, device, free = math.ceil(share / settings.micro_batches), "GPU", None
-    if not tf.config.list_physical_devices("GPU"):
-        measured, device, free = min(measured, CPU_TOKENS), "CPU", free_memory()
-    width = min(recipe.max_length, measured)
-    if free is not None and estimate_memory(config, measured, width).total >= free:
-        yield "time", "not measured: this machine has too little free memory for the model"
-        return
-    sys.stdout.flush()
-    with Progress("measuring", unit="steps") as progress:
-        compute = (settings.mixed_precision, settings.jit_compile)
-        seconds, tokens = measure_step(config, recipe, measured, *compute, progress.update)
-    size = f"{tokens:,} + {tokens:,} tokens"
-    yield "measured", f"{seconds:.2f} s a step of {size} on this machine's {device}"
-    seconds *= share / tokens
-    if tokens < share:
-        size = f"{share:,} + {share:,}"
-        yield "", f"in proportion {seconds:.1f} s for {size}: a rough figure"
-    devices, besides = "this device", "evaluations"
-    if (settings.gpus or 1) > 1:
-        devices = f"{settings.gpus} such devices"
-        besides = "the exchange of gradients and evaluations"
-    hours = seconds * steps / 3600
-    duration = f"{hours:,.1f} hours" if hours >= 1 else f"{hours * 60:.1f} minutes"
-    if hours >= 72:
-        duration = f"{hours:,.0f} hours ({hours / 24:,.0f} days)"
-    yield "time", f"{duration} for {steps:,} steps on {devices}"
-    yield "", f"{besides} come on top"
-    if settings.max_minutes is not None and settings.max_minutes < hours * 60:
-        reached = int(settings.max_minutes * 60 / seconds)
-        yield "", f"{settings.max_minutes:g} minutes are enough for about {reached:,} steps"

@@ -17,10 +17,9 @@ from keras_transformer.cli.arguments import (
     load_pipeline,
 )
 from keras_transformer.cli.options import add_option, options_of
-from keras_transformer.cli.task_commands import TaskCommands
+from keras_transformer.cli.task_commands import Corpora, TaskCommands
 from keras_transformer.cli.translation_data import TranslationData, mixture_entries
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import Corpora
 from keras_transformer.translation.settings import BLEU_TOKENIZERS
 
 # Options of `evaluate` that replace --source and --reference.

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.task_commands import Corpora
 from keras_transformer.errors import UserError
 from keras_transformer.files import read_json
-from keras_transformer.inference.tasks import Corpora
 from keras_transformer.layouts import CONFIG_FILE
 from keras_transformer.settings.base import (
     File,

@@ -6,29 +6,14 @@ import functools
 import logging
 import pkgutil
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-from keras_transformer.settings.base import Settings, settings_dataclass
+from keras_transformer.settings.base import Settings
 from keras_transformer.settings.training_settings import TrainingSettings
 
 _LOGGER = logging.getLogger(__name__)
 # Entry points of installed distributions: `name = "package.module:Class"`.
 ENTRY_POINTS = "keras_transformer.tasks"
-
-
-class Corpora(NamedTuple):
-    """The data of a training, with tokenizers if the data is already encoded."""
-
-    train: Any
-    valid: Any
-    source_tokenizer: Any = None
-    target_tokenizer: Any = None
-    also_valid: Any = None  # further validation sets, by name
-
-
-@settings_dataclass
-class NoSettings(Settings):
-    """The settings of a task that has none of its own."""
 
 
 class Task(abc.ABC):
@@ -42,7 +27,7 @@ class Task(abc.ABC):
     # Name of the class of its `TaskCommands`, such as "package.module:Class"; without them, models
     # of the task are trained in Python only.
     commands: ClassVar[str] = "keras_transformer.cli.task_commands:TaskCommands"
-    settings: ClassVar[type[Settings]] = NoSettings  # of `TrainingSettings.task_settings`
+    settings: ClassVar[type[Settings]] = Settings  # of `TrainingSettings.task_settings`
     score_name: ClassVar[str]  # key of the score on the validation set
     score_label: ClassVar[str]  # name of this score in messages and plots
     shares_a_given_tokenizer: ClassVar[bool] = True  # whether it serves source and target

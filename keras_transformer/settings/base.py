@@ -106,7 +106,7 @@ def check_value(annotation: Any, value: Any) -> Any:
 
 def settings_fields(settings: Any) -> dict[str, FieldInfo]:
     """Returns the fields of a class of settings by name."""
-    return settings.__pydantic_fields__
+    return getattr(settings, "__pydantic_fields__", {})  # `Settings` itself has none.
 
 
 def type_of(field: FieldInfo) -> Any:
@@ -145,6 +145,7 @@ def _plain_error(settings, error, given):
     return ValueError(f"{rule}. Received: {name}={given[name]!r}")
 
 
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """Base class of settings: goes to and from a dict that JSON can hold.
 

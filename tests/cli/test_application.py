@@ -51,15 +51,9 @@ def test_a_misspelt_command_gets_a_suggestion(run, words):
 
 MISSING = """
 translate --model {missing} TEXT -> not found
-score --model {missing} --source {file} --target {file} -> not found
-evaluate --model {missing} --source {file} --reference {file} -> not found
-shortlist --model {missing} --source {file} --target {file} -> not found
-attend --model {missing} TEXT --output {missing}.html -> not found
-average --model {missing} --last 2 -> not found
 export --model {missing} --output {missing}.out -> not found
 export --model {model} --output {missing}.out --format onnx -> pip install '.[onnx]'
 import {folder} --output {missing}.out -> pip install torch
-translate --model {model} --input {missing} -> not found
 train --tsv {file} --valid-tsv {missing} --output {missing} -> not found
 train --start-from {missing} --tsv {file} --output {missing} -> not found
 train --tsv {file} --bleu-tokenize ja-mecab --output {missing} -> ja-mecab

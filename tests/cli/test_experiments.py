@@ -142,25 +142,3 @@ def test_a_plan_says_whether_a_step_fits(run, unmeasured, memory, expected, num_
     for way in ways:
         output = run(*plan, *way, "--device-memory", memory).output
         assert f"yes, in {memory} GB" in output, way
-
-
-def test_a_plan_of_packed_rows_counts_attention_over_the_whole_row(run, unmeasured):
-    """Attention weights: one attention of the encoder block, two of the decoder's, in 4 heads."""
-    plan = "train --plan --preset tiny --vocab-size 300 --num-encoder-layers 1 "
-    plan += "--num-decoder-layers 1 --device-memory 1 --tokens-per-batch"
-
-    def planned(tokens, width):
-        lines = run(*plan.split(), tokens, "--packed-width", width).output.splitlines()
-        (title,) = [line for line in lines if line.startswith("memory per device")]
-        assert title.endswith(f"an estimate, for packed rows of {width} tokens:")
-        (activations,) = [line.split()[0] for line in lines if line.endswith("  activations")]
-        (fits,) = [line[20:] for line in lines if line.startswith("fits")]
-        return float(activations), fits.split(",")[0]
-
-    short, fits = planned(10_000, 200)
-    assert fits == "yes"
-    long, fits = planned(10_000, 2200)
-    assert fits == "no"
-    assert long - short == pytest.approx(10_000 * 3 * 4 * 2_000 * 4 / 1e9, abs=0.011)
-    # A row is not cut, however few tokens a batch has.
-    assert planned(100, 2200)[0] == pytest.approx(long * 2_200 / 10_000, abs=0.011)

@@ -131,18 +131,6 @@ def test_a_poor_score_is_said(succeed, trained, text, tmp_path, score, warns):
     assert ("\nBLEU 9.90 is poor: see docs/troubleshooting.md" in errors) == warns
 
 
-def test_a_prepared_corpus_has_its_validation_pairs(succeed, text, tmp_path):
-    from keras_transformer.data import PreparedCorpus
-
-    path = text("pairs.tsv", [f"{source}\t{target}" for source, target in PAIRS])
-    outcome = succeed("prepare", "--tsv", path, "--columns", "2,1", "--vocab-size", 290, "--output",
-                      tmp_path / "out")  # fmt: skip
-    assert "1 of 27 pairs" in outcome.errors
-    prepared = PreparedCorpus.load(tmp_path / "out")
-    [pair] = prepared.valid_text
-    assert pair[::-1] in PAIRS and prepared.splits["train"].pairs == 26
-
-
 def warnings_of(train_pairs, valid_pairs, adapts=False):
     return list(text_warnings(PairsCorpus(train_pairs), PairsCorpus(valid_pairs), adapts))
 
@@ -174,15 +162,6 @@ def test_exchanged_languages_are_noticed_with_words_in_common():
     assert "exchanged: 100% of its source words are in the training targets, 15%" in warning
 
 
-def test_warnings_reach_the_user_and_stop_nothing(succeed, trained, text, tmp_path):
-    source, target = text("train.en", ENGLISH), text("train.de", GERMAN)
-    errors = succeed("train", "--source", source, "--target", target, "--valid-source", target,
-                     "--valid-target", source, "--output", tmp_path / "out").errors  # fmt: skip
-    assert len(trained) == 1
-    assert "keras-transformer train: warning: 27 training pairs are few" in errors
-    assert "keras-transformer train: warning: Source and target of the validation text" in errors
-
-
 @pytest.mark.slow
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 def test_held_out_pairs_are_kept_and_another_text_is_refused(run, succeed, text, tmp_path):
@@ -205,10 +184,3 @@ def test_held_out_pairs_are_kept_and_another_text_is_refused(run, succeed, text,
     assert outcome.status == 2 and "error: The training text differs from that of" in outcome.errors
     assert "`--start-from` adapts" in outcome.errors
     assert [path.read_text() for path in files] == kept
-
-
-def test_a_missing_side_of_the_validation_text_is_not_held_out(refuse, text, tmp_path):
-    path = text("train.en", ENGLISH)
-    line = refuse("train", "--source", path, "--target", path, "--valid-source", path, "--output",
-                  tmp_path / "out")  # fmt: skip
-    assert "--source also needs --valid-target" in line

@@ -45,17 +45,6 @@ def test_texts_on_the_command_line_are_translated(succeed, refuse, saved_model_d
     assert "the command line, line 1: " in long
 
 
-def test_an_over_long_line_of_a_pipe_is_named(refuse, saved_model_directory, tmp_path):
-    reader, writer = os.pipe()
-    os.write(writer, ("a dog\n" + "red house " * 30 + "\n").encode())
-    os.close(writer)
-    line = refuse("translate", "--model", saved_model_directory, "--input", f"/dev/fd/{reader}",
-                  "--output", tmp_path / "out.txt", "--long-lines", "error")  # fmt: skip
-    os.close(reader)
-    assert f"/dev/fd/{reader}', line 2: " in line
-    assert not (tmp_path / "out.txt").exists()
-
-
 @pytest.mark.slow
 def test_prefixes_begin_the_answers(succeed, saved_model_directory, text):
     prefixes = text("prefixes.txt", ["a red", *[""] * 5, "the boat"])
