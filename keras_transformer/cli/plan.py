@@ -25,7 +25,7 @@ def describe_plan(
     load_backend()
     from keras_transformer.data import PreparedCorpus
     from keras_transformer.inference.model_directory import read_config
-    from keras_transformer.training.training_run import make_config, make_recipe
+    from keras_transformer.training.plan import make_config, make_recipe
 
     if values["prepared"]:
         prepared = PreparedCorpus.load(values["prepared"])

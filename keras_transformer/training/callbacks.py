@@ -1,9 +1,9 @@
-"""Keras callbacks for time, progress, divergence and TensorBoard."""
+"""Keras callbacks for time, progress, divergence and TensorBoard, and their list."""
 
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,86 @@ def loss_variables(model: keras.Model) -> list:
     # Reading `model.metrics` updates the values on JAX.
     means = [metric for metric in model.metrics if metric.name == "loss"]
     return [means[0].total, means[0].count] if means else []
+
+
+class RoundCallbacks(keras.callbacks.CallbackList):
+    """The callbacks of a training that is many calls of `fit`, one for each round.
+
+    They see a single training, whose epochs end at evaluations. After each step, it stops in all
+    processes if a callback asks for it or a signal was received in one of them.
+
+    Args:
+        callbacks: List of Keras callbacks.
+        model: The model that is trained.
+        signals: `StopSignals`.
+        group: `ProcessGroup`.
+        before_end: Called before `fit` deletes its iterator.
+        **options: As in `keras.callbacks.CallbackList`.
+
+    Attributes:
+        signal: The signal that stopped the training, or None.
+    """
+
+    def __init__(self, callbacks: list, model: keras.Model, signals, group, before_end, **options):
+        super().__init__(callbacks, add_history=True, model=model, **options)
+        self.signal: int | None = None
+        self._signals, self._group, self._before_end = signals, group, before_end
+        self._first_batch, self._ends_epoch = 0, True
+        self._loss_sums: Sequence | None = None
+        self._has_begun = self._is_in_epoch = False
+
+    def start_round(self, first_batch: int, ends_epoch: bool, loss_sums: Sequence | None) -> None:
+        """Prepares for a call of `fit`.
+
+        Args:
+            first_batch: Number of the first batch in the epoch, from 0.
+            ends_epoch: Whether the epoch ends with this round.
+            loss_sums: Values of `loss_variables` to begin with; None for 0.
+        """
+        self._first_batch, self._ends_epoch, self._loss_sums = first_batch, ends_epoch, loss_sums
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            super().on_train_begin(logs)
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        # `fit` has just reset the mean loss, which is that of an epoch.
+        if self._loss_sums:
+            for variable, value in zip(loss_variables(self.model), self._loss_sums, strict=True):
+                variable.assign(value)
+        if not self._is_in_epoch:
+            self._is_in_epoch = True
+            super().on_epoch_begin(epoch, logs)
+
+    def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
+        super().on_train_batch_begin(self._first_batch + batch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        super().on_train_batch_end(self._first_batch + batch, logs)
+        self._signals.waits = True
+        states = self._group.gather([self.model.stop_training, self._signals.received])
+        self.signal = first_signal(signal for _, signal in states)
+        if self.signal is not None or any(stops for stops, _ in states):
+            self.model.stop_training = True
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        if self._ends_epoch or self.model.stop_training:
+            self._is_in_epoch = False
+            super().on_epoch_end(epoch, logs)
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        self._before_end()
+
+    def finish(self) -> None:
+        """Tells the callbacks that the training has ended."""
+        if self._has_begun:
+            super().on_train_end()
+
+
+def first_signal(signals: Iterable) -> int | None:
+    """Returns the first signal that a process has received; None without one."""
+    return next((signal for signal in signals if signal is not None), None)
 
 
 class StepWindow(keras.callbacks.Callback):

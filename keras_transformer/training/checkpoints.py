@@ -52,20 +52,6 @@ class Progress:
                 raise UserError(f"The training state is damaged. Received: {name}={value!r}")
         return cls(**state)
 
-    def why_it_ends(self, max_steps: int, settings) -> str | None:
-        """Returns why the training ends, and how to allow more steps; None if it goes on."""
-        limit, patience = settings.max_minutes, settings.patience
-        if self.step >= max_steps:
-            return f"all {max_steps:,} steps are done. Allow more steps to go on."
-        if limit is not None and self.minutes >= limit:
-            return f"{limit:g} minutes over all runs are used up. Allow more minutes to go on."
-        if patience is not None and self.without_gain >= patience:
-            return (
-                f"neither loss nor score got better in {patience} validations. "
-                "Raise the patience to go on."
-            )
-        return None
-
 
 class Checkpoints:
     """The last weight files of a training, and its full state.

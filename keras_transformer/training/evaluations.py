@@ -1,6 +1,7 @@
 """The evaluations of a training on its validation set: scores, figures, the best weights."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from keras_transformer.models.weight_files import (
     load_weights_only,
     save_weights_only,
 )
+from keras_transformer.training.callbacks import TensorBoardLog
 from keras_transformer.training.checkpoints import step_of
 from keras_transformer.training.metrics import TokenEvaluator
-from keras_transformer.training.training_run import TrainingRun
+from keras_transformer.training.plan import TrainingPlan
+from keras_transformer.training.processes import process_group
+from keras_transformer.training.state import TrainingState
 
 _LOGGER = logging.getLogger(__name__)
 _FIGURES = {
@@ -33,28 +37,38 @@ _VALID_FIGURES = {
 
 
 class Evaluations:
-    """Evaluates the model of a run and records the figures.
+    """Evaluates the model of a training and records the figures.
 
     Of the current weights and the average of checkpoints, those with the lower loss are scored. The
     weights with the best score are saved in `checkpoints.best_path`.
     """
 
-    def __init__(self, run: TrainingRun):
-        self._run = run
-        self._model = run.model.transformer
-        self._score: Any = run.scores.get("valid")
-        self._evaluator = TokenEvaluator(self._model, run.group)
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        state: TrainingState,
+        board: TensorBoardLog | None,
+        report: Callable[[str], object],
+    ):
+        self._plan = plan
+        self._state = state
+        self._board = board
+        self._report = report
+        self._group = process_group()
+        self._model = state.model.transformer
+        self._score: Any = plan.scores.get("valid")
+        self._evaluator = TokenEvaluator(self._model, self._group)
 
     def loss(self) -> Any:
         """Returns the cross-entropy per token on the validation set, a float; None without one."""
-        batches = self._run.data.valid_batches.get("valid")
+        batches = self._plan.data.valid_batches.get("valid")
         return None if batches is None else self._evaluator(batches).loss
 
     def start(self) -> dict:
         """Returns the row of the model to start from, step 0, and reports it."""
         row = {"step": 0, "epoch": 0.0, "minutes": 0.0, "averaged": 1}
-        row |= self._all_figures(self._run.scores)
-        self._report(row)
+        row |= self._all_figures(self._plan.scores)
+        self._report_row(row)
         return row
 
     def record(self, row: dict) -> None:
@@ -62,36 +76,37 @@ class Evaluations:
 
         The best figures in the progress of the run are updated.
         """
-        run = self._run
-        if run.data.valid_batches:
+        is_validated = bool(self._plan.data.valid_batches)
+        if is_validated:
             self._evaluate(row)
         self.write(row)
-        self._report(row)
-        if run.data.valid_batches:
-            run.progress.evaluations += 1
+        self._report_row(row)
+        if is_validated:
+            self._state.progress.evaluations += 1
 
     def write(self, row: dict) -> None:
         """Adds a row to the history and to TensorBoard's."""
-        self._run.group.in_first(self._run.history.append, row)
-        if self._run.board is not None:
-            self._run.board.write_evaluation(row, self._run.data.valid_batches)
+        if self._group.is_first:
+            self._state.history.append(row)
+        if self._board is not None:
+            self._board.write_evaluation(row, self._plan.data.valid_batches)
 
-    def _report(self, row):
+    def _report_row(self, row):
         texts = [text.format(row[name]) for name, text in _FIGURES.items() if name in row]
-        valid, *others = [self._figures_text(row, name) for name in self._run.scores] or [""]
+        valid, *others = [self._figures_text(row, name) for name in self._plan.scores] or [""]
         texts += [valid] if valid else []
         if "tokens_per_second" in row:
             texts.append(f"{row['tokens_per_second']:,} tokens/s")
-        self._run.report("  ".join(texts))
+        self._report("  ".join(texts))
         for line in others:
-            self._run.report(line)
+            self._report(line)
         if self._score is not None and f"valid_{self._score.name}" in row:
             for line in self._score.sample_lines():
-                self._run.report(line)
+                self._report(line)
 
     def _figures_text(self, row, name):
         texts = [text.format(row[f"{name}_{key}"]) for key, text in _VALID_FIGURES.items()]
-        score = self._run.scores[name]
+        score = self._plan.scores[name]
         if score is not None and f"{name}_{score.name}" in row:
             texts.append(f"{score.label} {row[f'{name}_{score.name}']:.2f}")
             if row.get("averaged", 1) > 1:
@@ -100,14 +115,14 @@ class Evaluations:
 
     def _add_figures(self, row, name):
         """Adds the figures of a validation set to `row`, without its score; returns its loss."""
-        result = self._evaluator(self._run.data.valid_batches[name])
+        result = self._evaluator(self._plan.data.valid_batches[name])
         row[f"{name}_loss"] = round(result.loss, 5)
         row[f"{name}_perplexity"] = round(result.perplexity, 4)
         row[f"{name}_accuracy"] = round(result.accuracy, 5)
         return result.loss
 
     def _add_score(self, row, name):
-        score = self._run.scores[name]
+        score = self._plan.scores[name]
         if score is not None:
             if self._score is not None:
                 score.translator = self._score.translator  # whose search is compiled
@@ -122,8 +137,8 @@ class Evaluations:
 
     def _evaluate(self, row):
         """Adds the validation figures to `row`, with the scores if they are due."""
-        progress, score = self._run.progress, self._score
-        losses = {name: self._add_figures(row, name) for name in self._run.scores}
+        progress, score = self._state.progress, self._score
+        losses = {name: self._add_figures(row, name) for name in self._plan.scores}
         row["averaged"], loss = 1, losses["valid"]
         gains = progress.best_loss is None or loss < progress.best_loss
         if gains:
@@ -134,22 +149,22 @@ class Evaluations:
 
     def _evaluate_scores(self, row, loss):
         """Scores the better of weights and average; returns whether the score is the best yet."""
-        run, progress = self._run, self._run.progress
+        progress = self._state.progress
         current = [(variable, _value(variable)) for variable in self._model.variables]
         try:
             row["averaged"] = self._load_average_if_better(loss, current)
-            for name in run.scores:
+            for name in self._plan.scores:
                 self._add_score(row, name)
             score = row[f"valid_{self._score.name}"]
             # Processes that do not draw would not compute with this one.
-            if run.board is not None and run.group.num_processes == 1:
-                run.board.write_samples(row["step"], self._score)
+            if self._board is not None and self._group.num_processes == 1:
+                self._board.write_samples(row["step"], self._score)
             is_best = progress.best_score is None or score > progress.best_score
             if is_best:
-                self._save_weights(run.checkpoints.best_path)
+                self._save_weights(self._state.checkpoints.best_path)
                 progress.best_score, progress.best_step = score, progress.step
         except BaseException:
-            if run.group.num_processes == 1:  # Others would not assign with this process.
+            if self._group.num_processes == 1:  # Others would not assign with this process.
                 _assign(current)
             raise
         _assign(current)
@@ -157,15 +172,15 @@ class Evaluations:
 
     def _load_average_if_better(self, loss, current):
         """Loads the average of checkpoints if its loss is lower; returns their number, else 1."""
-        files = self._run.weight_files()[-self._run.windows[0] :]
+        files = self._state.weight_files()[-self._plan.average_windows[0] :]
         if len(files) < 2:
             return 1
-        path = self._run.checkpoints.directory / f"average{WEIGHTS_SUFFIX}"
-        if problem := self._run.group.in_first(_average, files, path):
+        path = self._state.checkpoints.directory / f"average{WEIGHTS_SUFFIX}"
+        if problem := self._group.in_first(_average, files, path):
             _LOGGER.warning("The average is left out: %s", problem)
             return 1
         load_weights_only(self._model, path)
-        self._run.group.gather(None)  # All have read it.
+        self._group.gather(None)  # All have read it.
         path.unlink(missing_ok=True)
         if self.loss() < loss:
             return len(files)
@@ -173,7 +188,7 @@ class Evaluations:
         return 1
 
     def _save_weights(self, path):
-        self._run.group.in_first(_write_weights, self._model, path)
+        self._group.in_first(_write_weights, self._model, path)
 
     def choose_final_weights(self) -> float | None:
         """Loads the best weights of a finished training; returns their score, if it was computed.
@@ -182,23 +197,26 @@ class Evaluations:
         evaluation, and the moving average. Files that cannot be read are left out with a warning.
         Without `select_best` or a validation set, the average over the first window is chosen.
         """
-        run, checkpoints = self._run, self._run.checkpoints
-        files = run.weight_files()
+        checkpoints = self._state.checkpoints
+        files = self._state.weight_files()
         if not files:
             raise UserError("No step was trained: allow more steps or minutes.")
-        score, selects = self._score, run.settings.select_best and bool(run.data.valid_batches)
+        score, selects = (
+            self._score,
+            self._plan.settings.select_best and bool(self._plan.data.valid_batches),
+        )
         candidates: list[tuple[float, str, Path]] = []
         # As a list, because LoRA's moving average belongs to the matrices before any are loaded.
         for name, path, size in list(self._candidates(files)):
             if not selects and (candidates or path == checkpoints.best_path):
                 break
-            problem = run.group.in_first(_average, files[-size:], path) if size > 1 else None
+            problem = self._group.in_first(_average, files[-size:], path) if size > 1 else None
             try:
                 if problem:
                     raise UserError(problem)
                 load_weights_only(self._model, path)
             except UserError as damage:
-                if run.group.num_processes > 1 and not problem:
+                if self._group.num_processes > 1 and not problem:
                     raise  # Other processes may have read the file.
                 error = damage
                 _LOGGER.warning("The weights of %s are left out: %s", name, damage)
@@ -206,40 +224,42 @@ class Evaluations:
             quality = 0.0
             if selects and score is not None:
                 quality = score.evaluate(self._model)
-                run.report(f"{name}: {score.label} {quality:.2f}")
+                self._report(f"{name}: {score.label} {quality:.2f}")
             elif selects:
                 quality = -self.loss()
-                run.report(f"{name}: validation loss {-quality:.3f}")
+                self._report(f"{name}: validation loss {-quality:.3f}")
             candidates.append((quality, name, path))
         if not candidates:
             raise error
         # Of equal candidates, `max` returns the first: the average over the first window.
         quality, name, path = max(candidates, key=lambda candidate: candidate[0])
         load_weights_only(self._model, path)
-        run.group.gather(None)  # All have read it.
+        self._group.gather(None)  # All have read it.
         for path in checkpoints.directory.glob(f"average-*{WEIGHTS_SUFFIX}"):
             path.unlink(missing_ok=True)
-        run.report(f"Final weights: {name}.")
-        for name in list(run.scores)[1:]:
-            run.report(self._figures_text(self._all_figures([name]), name))
+        self._report(f"Final weights: {name}.")
+        for name in list(self._plan.scores)[1:]:
+            self._report(self._figures_text(self._all_figures([name]), name))
         if score is None:
             return None
         return quality if selects else score.evaluate(self._model)
 
     def _candidates(self, files):
         """Yields name, path and number of averaged checkpoints of every candidate."""
-        directory, optimizer = self._run.checkpoints.directory, self._run.model.optimizer
-        for size in dict.fromkeys([min(window, len(files)) for window in self._run.windows] + [1]):
+        directory, optimizer = self._state.checkpoints.directory, self._state.model.optimizer
+        for size in dict.fromkeys(
+            [min(window, len(files)) for window in self._plan.average_windows] + [1]
+        ):
             if size == 1:
                 yield f"step {step_of(files[-1])}", files[-1], 1
             else:
                 path = directory / f"average-{size}{WEIGHTS_SUFFIX}"
                 yield f"average of the last {size} checkpoints", path, size
-        if self._run.group.in_first(self._run.checkpoints.best_path.is_file):
-            yield "best at an evaluation", self._run.checkpoints.best_path, 1
+        if self._group.in_first(self._state.checkpoints.best_path.is_file):
+            yield "best at an evaluation", self._state.checkpoints.best_path, 1
         if optimizer.use_ema:
             optimizer.averages_at_end = True
-            optimizer.finalize_variable_values(self._run.model.trainable_variables)
+            optimizer.finalize_variable_values(self._state.model.trainable_variables)
             path = directory / f"average-moving{WEIGHTS_SUFFIX}"
             self._save_weights(path)
             yield "moving average of the weights", path, 1

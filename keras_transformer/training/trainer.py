@@ -1,9 +1,11 @@
-"""The `train` function, from two corpora to a model directory."""
+"""The `train` function, from two corpora to a model directory, and its loop."""
 
 import contextlib
 import dataclasses
 import logging
+import math
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +20,14 @@ from keras_transformer.inference.tasks import get_task
 from keras_transformer.layouts import LOCK_FILE
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.signals import StopSignals
+from keras_transformer.training.callbacks import (
+    RoundCallbacks,
+    StepProgress,
+    StopOnNonFiniteLoss,
+    TensorBoardLog,
+    first_signal,
+)
+from keras_transformer.training.checkpoints import step_of
 from keras_transformer.training.distribution import (
     make_distribution,
     mirrored_strategy,
@@ -25,12 +35,14 @@ from keras_transformer.training.distribution import (
 )
 from keras_transformer.training.evaluations import Evaluations
 from keras_transformer.training.output_directory import training_lock
+from keras_transformer.training.plan import make_plan
 from keras_transformer.training.processes import process_group
-from keras_transformer.training.training_loop import TrainingLoop
-from keras_transformer.training.training_run import TrainingRun, start_run
+from keras_transformer.training.state import TrainingState
 
 _LOGGER = logging.getLogger(__name__)
 _SECONDS_TO_SEE = 30  # a file that another machine has written
+# Nats per token: guessing costs the logarithm of the vocabulary size, about 10.
+_EXPLODED_LOSS = 100.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +126,9 @@ def train(
         settings: `TrainingSettings`; None for the defaults.
         source_tokenizer, target_tokenizer: Tokenizers to use; if both are None, they are learned as
             the settings say. The first alone serves both languages, but not the trees of a parser.
-        callbacks: Further Keras callbacks. With several processes they are called in each, must
-            stop alike, and write files in process 0 only (`process_group().is_first`).
+        callbacks: Further Keras callbacks, whose epochs end at evaluations. With several processes
+            they are called in each, and write files in process 0 only
+            (`process_group().is_first`).
         report: Called with lines of text about the data, every evaluation and the final choice.
         progress: Called before the first step and after each with (steps done, total steps or
             None, note).
@@ -144,36 +157,177 @@ def train(
     >>> train(tempfile.mkdtemp() + "/model", corpus, corpus, settings).steps
     1
     """
-    settings, output = settings or TrainingSettings(), Path(output)
-    settings = get_task(settings.task).check_settings(settings)
-    corpora, tokenizers = (train_corpus, valid_corpus), (source_tokenizer, target_tokenizer)
-    also_valid = dict(also_valid or {})
-    if also_valid.keys() & {"train", "valid"} or (also_valid and valid_corpus is None):
-        rule = "`also_valid` has names other than 'train' and 'valid', and needs `valid_corpus`"
-        raise ValueError(f"{rule}. Received: {', '.join(also_valid)}")
-    for corpus in (*corpora, *also_valid.values()):
-        if corpus is not None:
-            get_task(settings.task).check(corpus, settings)
-    group, strategy = process_group(), _strategy(settings)
+    settings, output, group = settings or TrainingSettings(), Path(output), process_group()
+    if target_tokenizer is not None and source_tokenizer is None:
+        raise ValueError("`target_tokenizer` needs `source_tokenizer`. Received: None")
+    valid_corpora, task = _valid_corpora(valid_corpus, also_valid or {}), get_task(settings.task)
+    settings = task.check_settings(settings)
+    for corpus in (train_corpus, *valid_corpora.values()):
+        task.check(corpus, settings)
+    strategy = _strategy(settings)
     if not group.is_first:
         report, progress = lambda line: None, None
     scope = strategy if keras.backend.backend() == "jax" else None
     with _shared_lock(output, group), StopSignals(report) as signals, strategy_scope(scope):
-        run = start_run(output, (*corpora, also_valid), settings, tokenizers, report, strategy)
-        evaluations = Evaluations(run)
-        loop = TrainingLoop(run, evaluations, signals)
+        given = source_tokenizer, target_tokenizer
+        plan = make_plan(output, train_corpus, valid_corpora, settings, given, report)
+        state = TrainingState(plan, strategy, report)
         try:
-            loop.fit(callbacks, progress)
-            loop.complete()
-            return _finish(run, evaluations)
+            return _train(plan, state, signals, callbacks, report, progress)
         except KeyboardInterrupt as interrupt:
             number = getattr(interrupt, "signal_number", signal.SIGINT)
-            raise StoppedBySignal(number, loop.interruption()) from None
+            raise StoppedBySignal(number, _interruption(state)) from None
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            text = f"{error.strerror}: {str(output)!r}: {loop.interruption()}"
+            text = f"{error.strerror}: {str(output)!r}: {_interruption(state)}"
             raise UserError(text) from error
+        finally:
+            state.close()
+
+
+def _train(plan, state, signals, callbacks, report, progress_bar) -> TrainingResult:
+    """Trains round after round, until the plan has no other or something stops it."""
+    progress, group = state.progress, process_group()
+    board = _tensorboard(plan) if group.is_first else None
+    evaluations = Evaluations(plan, state, board, report)
+    callbacks = _round_callbacks(plan, state, signals, [board], callbacks, progress_bar)
+    if progress.step:
+        report(f"Resuming after step {progress.step:,}, {progress.minutes:.1f} minutes.")
+    state.checkpoints.check_room(state.model)
+    if progress.unfinished_row:
+        _evaluate(state, evaluations, signals)
+    start_row = None
+    if plan.next_round(progress):
+        for line in plan.introduction(state.model.transformer):
+            report(line)
+        if plan.start is not None and not progress.step and plan.scores:
+            start_row = evaluations.start()
+    while round_ := plan.next_round(progress):
+        round_ = state.fit(round_, callbacks)
+        if start_row is not None:
+            evaluations.write(start_row)
+            start_row = None
+        if round_.saves:
+            state.save_weights()
+        if round_.evaluates:
+            progress.unfinished_row = state.training_row()
+        if round_.saves or round_.evaluates or callbacks.signal is not None:
+            state.save()
+        if callbacks.signal is not None:
+            break
+        if round_.evaluates:
+            _evaluate(state, evaluations, signals)
+        if state.model.stop_training:
+            break
+    callbacks.finish()
+    # All processes end if one has received a signal since its last step.
+    signals.received = first_signal(group.gather(signals.received))
+    signals.release()
+    _report_end(plan, progress, report)
+    _complete(state, evaluations, signals)
+    return _finish(plan, state, evaluations)
+
+
+def _evaluate(state, evaluations, signals):
+    """Evaluates the weights after the row of their training was saved; saves the outcome."""
+    is_alone = process_group().num_processes == 1  # Others would wait for the share of this one.
+    with signals.at_once() if is_alone else contextlib.nullcontext():
+        evaluations.record(dict(state.progress.unfinished_row))
+    state.progress.unfinished_row = None
+    state.save()  # A run that resumes here does not repeat the evaluation.
+
+
+def _complete(state, evaluations, signals):
+    """Saves and evaluates the weights of the last step, unless that was done before."""
+    step, files = state.progress.step, state.weight_files()
+    if not step or (files and step_of(files[-1]) == step):
+        return
+    state.save_weights()
+    rows = process_group().in_first(state.history.rows)
+    if not rows or rows[-1]["step"] != str(step):
+        state.progress.unfinished_row = state.training_row()
+        _evaluate(state, evaluations, signals)
+
+
+def _round_callbacks(plan, state, signals, boards, callbacks, progress_bar):
+    """Returns the callbacks of the training, those of the user last."""
+    stop = StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)
+    all_callbacks = [*filter(None, boards), state.clock, stop]
+    if progress_bar is not None:
+        tokens_per_step = plan.data.tokens_per_step
+        all_callbacks.append(StepProgress(progress_bar, plan.max_steps, tokens_per_step))
+    verbose = int(progress_bar is None and sys.stdout.isatty())
+    return RoundCallbacks(
+        [*all_callbacks, *callbacks],
+        state.model,
+        signals,
+        process_group(),
+        plan.data.batches.finish_encoding,
+        add_progbar=bool(verbose),
+        verbose=verbose,
+        epochs=math.ceil(plan.max_steps / plan.evaluate_every),
+        steps=plan.evaluate_every,
+    )
+
+
+def _tensorboard(plan):
+    if not plan.settings.tensorboard:
+        return None
+    padding = plan.data.batches.padding_share(0)
+    return TensorBoardLog(plan.output / "tensorboard", plan.data.tokens_per_step, padding)
+
+
+def _report_end(plan, progress, report):
+    """Reports why the training ends; nothing if a callback stopped it."""
+    if reason := plan.reason_to_end(progress):
+        if progress.step < (warmup := plan.recipe.warmup_steps):
+            reason += f" It learned little: the learning rate rises until step {warmup:,}."
+        elif progress.evaluations > 1 and not progress.without_gain:
+            reason += " The validation was still improving."
+        report(f"The training ends: {reason}")
+
+
+def _interruption(state):
+    """Returns a message for an interruption: the checkpoint that the next run continues."""
+    if not state.saved_step:
+        return "interrupted before the first checkpoint; the next run starts from the beginning"
+    return (
+        f"interrupted after step {int(state.model.optimizer.iterations.numpy()):,}; the checkpoint "
+        f"of step {state.saved_step:,} is in {str(state.checkpoints.directory)!r}, and the next "
+        "run goes on from there"
+    )
+
+
+def _finish(plan, state, evaluations) -> TrainingResult:
+    """Chooses the final weights and writes the model directory."""
+    score = evaluations.choose_final_weights()
+    valid_loss = evaluations.loss()
+    used: dict = {"max_steps": plan.max_steps, "average_checkpoints": plan.average_windows[0]}
+    recipe = dataclasses.replace(plan.recipe, **used)
+    pipeline = plan.task.make_result(
+        state.model.transformer, plan.tokenizers, plan.settings, recipe, plan.sentence_profile
+    )
+    process_group().in_first(pipeline.save, plan.output)
+    progress = state.progress
+    return TrainingResult(
+        task=plan.settings.task,
+        pipeline=pipeline,
+        score=score,
+        steps=progress.step,
+        epochs=progress.epoch + progress.batch / plan.data.steps_per_epoch,
+        minutes=progress.minutes,
+        valid_loss=valid_loss,
+        history=state.history.rows(),
+    )
+
+
+def _valid_corpora(valid_corpus, also_valid):
+    """Returns the validation corpora by name, first the one that chooses."""
+    if also_valid.keys() & {"train", "valid"} or (also_valid and valid_corpus is None):
+        rule = "`also_valid` has names other than 'train' and 'valid', and needs `valid_corpus`"
+        raise ValueError(f"{rule}. Received: {', '.join(also_valid)}")
+    return {} if valid_corpus is None else {"valid": valid_corpus, **also_valid}
 
 
 def _strategy(settings):
@@ -216,25 +370,3 @@ def _sees_lock(output, holder):
     while _lock_holder(output) != holder and time.monotonic() < deadline:
         time.sleep(0.1)
     return _lock_holder(output) == holder
-
-
-def _finish(run: TrainingRun, evaluations: Evaluations) -> TrainingResult:
-    """Chooses the final weights and writes the model directory."""
-    score = evaluations.choose_final_weights()
-    valid_loss = evaluations.loss()
-    used: dict = {"max_steps": run.max_steps, "average_checkpoints": run.windows[0]}
-    recipe = dataclasses.replace(run.recipe, **used)
-    pipeline = run.task.make_result(
-        run.model.transformer, run.tokenizers, run.settings, recipe, run.data.sentence_profile
-    )
-    run.group.in_first(pipeline.save, run.output)
-    return TrainingResult(
-        task=run.settings.task,
-        pipeline=pipeline,
-        score=score,
-        steps=run.progress.step,
-        epochs=run.progress.epoch + run.progress.batch / run.data.steps_per_epoch,
-        minutes=run.progress.minutes,
-        valid_loss=valid_loss,
-        history=run.history.rows(),
-    )

@@ -17,8 +17,8 @@ from keras_transformer.inference import SentenceProfile
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import TrainingRecipe, Transformer, get_preset
 from keras_transformer.training import train
+from keras_transformer.training.plan import make_config, make_recipe
 from keras_transformer.training.starting_model import StartingModel, spellings
-from keras_transformer.training.training_run import make_config, make_recipe
 from tests.closeness import assert_all_close, assert_close
 from tests.data.test_mapped_tokenizer import learned
 from tests.training.test_trainer import RECIPE, SMALL, WORDS, corpus, run, settings

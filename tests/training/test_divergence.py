@@ -11,7 +11,7 @@ from keras_transformer.data.vocabularies import learn_vocabularies
 from keras_transformer.errors import UserError
 from keras_transformer.models import TrainingRecipe
 from keras_transformer.training import StopOnNonFiniteLoss, train
-from keras_transformer.training.training_run import TrainingData
+from keras_transformer.training.training_data import make_training_data
 from tests.training.test_trainer import settings
 from tests.training.uncompiled import RUN_EAGERLY, AtStep
 
@@ -23,7 +23,7 @@ SETTINGS = settings(recipe=RECIPE, evaluate_every=None, checkpoint_every=None, m
 @pytest.fixture(scope="module")
 def data():
     recipe = TrainingRecipe(**RECIPE)
-    data = TrainingData(CORPUS, {}, learn_vocabularies(CORPUS, SETTINGS), SETTINGS, recipe)
+    data = make_training_data(CORPUS, {}, learn_vocabularies(CORPUS, SETTINGS), SETTINGS, recipe)
     assert 10 < data.steps_per_epoch < 60
     return data
 

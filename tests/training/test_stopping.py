@@ -69,7 +69,7 @@ def test_a_signal_saves_the_step_and_the_resumed_training_equals_an_uninterrupte
     tmp_path, number
 ):
     expected = run(tmp_path / "whole", max_steps=7)
-    checkpoints, lines, callback = tmp_path / "parts" / "checkpoints", [], AtStep(4, send(number))
+    checkpoints, lines, callback = tmp_path / "parts" / "checkpoints", [], AtStep(5, send(number))
     with pytest.raises(StoppedBySignal, match="after step 5; the checkpoint of step 5") as stopped:
         train_with(tmp_path / "parts", callback, lines)
     assert stopped.value.signal_number == number

@@ -1,0 +1,262 @@
+"""`TrainingState`: all that changes in a training, and its files."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write
+from keras_transformer.layouts import CHECKPOINT_FOLDER, DIVERGED_BATCH_FILE, HISTORY_FILE
+from keras_transformer.losses import LossModel
+from keras_transformer.models import Transformer
+from keras_transformer.models.micro_batches import num_replicas
+from keras_transformer.training.callbacks import (
+    DivergedError,
+    RoundCallbacks,
+    TimeLimit,
+    loss_variables,
+)
+from keras_transformer.training.checkpoints import Checkpoints, Progress
+from keras_transformer.training.compilation import compile_model
+from keras_transformer.training.distribution import strategy_scope
+from keras_transformer.training.lora import enable_lora
+from keras_transformer.training.output_directory import HistoryFile, start_directory
+from keras_transformer.training.plan import Round, TrainingPlan
+from keras_transformer.training.processes import process_group
+
+
+class TrainingState:
+    """The model of a training, its progress and its files.
+
+    Args:
+        plan: `TrainingPlan`.
+        strategy: Strategy of several devices for the model; None for one device.
+        report: Called with messages.
+
+    Attributes:
+        model: `LossModel`. A checkpoint holds its variables and those of its optimizer.
+        progress: `Progress`, in the checkpoint too.
+        saved_step: Step of the last checkpoint; 0 if there is none.
+        clock: `TimeLimit`, which counts the minutes of all runs.
+        checkpoints, history: The files.
+    """
+
+    def __init__(self, plan: TrainingPlan, strategy: Any, report: Callable[[str], object]):
+        self.plan = plan
+        self.checkpoints = Checkpoints(plan.output / CHECKPOINT_FOLDER, plan.keep_checkpoints)
+        self.history = HistoryFile(plan.output / HISTORY_FILE, _columns(plan))
+        keras.utils.set_random_seed(plan.settings.seed)
+        if plan.settings.deterministic:
+            import tensorflow as tf
+
+            tf.config.experimental.enable_op_determinism()
+        with strategy_scope(strategy):
+            self.model = _make_model(plan, report)
+        # `fit` has to leave the weights of the last step, from which a later run continues.
+        self.model.optimizer.averages_at_end = False
+        self.progress = Progress()
+        if plan.resumes:
+            self._restore()
+        self.saved_step = self.progress.step
+        self.clock = TimeLimit(plan.settings.max_minutes, self.progress.minutes)
+        replicas = num_replicas(self.model)
+        self._batches = _BatchesOfRounds(plan.data.batches, self.progress, replicas)
+        self._window_start: tuple[int, float] | None = None  # step and time
+
+    def _restore(self):
+        group = process_group()
+        self.progress = Progress.from_dict(self.checkpoints.restore_state(self.model) or {})
+        group.check_equal({"step of the checkpoint": self.progress.step})
+        # An interrupted evaluation is repeated: its row, if it was written, is removed.
+        if group.is_first:
+            self.history.start(self.progress.step - bool(self.progress.unfinished_row))
+
+    def fit(self, round_: Round, callbacks: RoundCallbacks) -> Round:
+        """Trains to the end of a round, or to a stop; returns the round that was done.
+
+        The first files are written after the first step: a start that fails leaves nothing behind.
+
+        Raises:
+            UserError: If the loss or a weight is not finite, or the loss is above a limit.
+        """
+        progress, every = self.progress, self.plan.evaluate_every
+        steps = round_.end - progress.step
+        epoch, first_batch = divmod(progress.step, every)
+        sums = progress.loss_sums if progress.loss_start == epoch * every and first_batch else None
+        callbacks.start_round(first_batch, round_.evaluates, sums)
+        self._window_start = self._window_start or (progress.step, time.monotonic())
+        try:
+            self.model.fit(
+                self._batches.take(steps),
+                initial_epoch=epoch,
+                epochs=epoch + 1,
+                steps_per_epoch=steps,
+                shuffle=False,
+                callbacks=callbacks,
+            )
+            step = int(self.model.optimizer.iterations.numpy())
+            self._check_weights(step)
+        except DivergedError as error:
+            path = self._save_diverged_batch(error.step)
+            raise UserError(f"{error} The batch of that step is in {str(path)!r}.") from error
+        if not progress.step:
+            self._write_first_files()
+        self._advance(step)
+        if self.model.stop_training and callbacks.signal is None:
+            return Round(step, saves=True, evaluates=True)
+        return round_ if step == round_.end else Round(step, saves=False, evaluates=False)
+
+    def _advance(self, step):
+        progress, every = self.progress, self.plan.evaluate_every
+        batch = progress.batch + step - progress.step
+        progress.epoch, progress.batch = self.plan.data.batches.position(batch, progress.epoch)
+        progress.step = step
+        sums = [float(ops.convert_to_numpy(value)) for value in loss_variables(self.model)]
+        progress.loss_sums, progress.loss_start = sums or None, (step - 1) // every * every
+
+    def _write_first_files(self):
+        plan = self.plan
+        if process_group().is_first:
+            start_directory(plan.output, plan.tokenizers, plan.saved_settings, plan.fingerprint)
+            if plan.held_out is not None:
+                plan.held_out.save(plan.output)
+            self.history.start(-1)  # Not even a step 0 of an interrupted run is left.
+
+    def _check_weights(self, step):
+        # The loss is that before the update, which may have broken the weights.
+        for variable in self.model.trainable_variables:
+            if not np.isfinite(variable.numpy()).all():
+                raise DivergedError(f"The weights of {variable.path!r} are not finite", step)
+
+    def _save_diverged_batch(self, step):
+        """Writes the batch of a step of this round, and the one before; returns the path.
+
+        The update of the previous batch may have broken the weights.
+        """
+        content = self._batch_of(step)
+        if step > 1:
+            previous = self._batch_of(step - 1)
+            content |= {f"previous_{name}": value for name, value in previous.items()}
+        path = self.plan.output / DIVERGED_BATCH_FILE
+        if not self.progress.step:
+            self._write_first_files()
+        if process_group().is_first:
+            with atomic_write(path) as temporary, open(temporary, "wb") as file:
+                np.savez(file, **content)
+        return path
+
+    def _batch_of(self, step):
+        progress, batches = self.progress, self.plan.data.batches
+        epoch, batch = progress.epoch, progress.batch + step - 1 - progress.step
+        if batch < 0:  # The round began at the beginning of an epoch.
+            epoch -= 1
+            batch += batches.steps_per_epoch(epoch)
+        epoch, batch = batches.position(batch, epoch)
+        inputs, labels, weights = next(batches.batches(epoch, batch))
+        return {**inputs, "labels": labels, "weights": weights, "epoch": epoch, "batch": batch}
+
+    def training_row(self) -> dict:
+        """Returns the figures of the steps since the last evaluation, a row of the history."""
+        progress = self.progress
+        first_step, start = self._window_start or (progress.step, time.monotonic())
+        tokens = (progress.step - first_step) * self.plan.data.tokens_per_step
+        steps_in_epoch = self.plan.data.batches.steps_per_epoch(progress.epoch)
+        learning_rate = float(ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        row = {
+            "step": progress.step,
+            "epoch": round(progress.epoch + progress.batch / steps_in_epoch, 3),
+            "minutes": round(self.clock.elapsed_minutes, 3),
+            "learning_rate": f"{learning_rate:.6g}",
+            "tokens_per_second": round(tokens / max(time.monotonic() - start, 1e-9)),
+        }
+        self._window_start = None  # The evaluation does not count as time of the steps.
+        if progress.loss_sums and progress.loss_sums[1]:
+            total, count = np.float32(progress.loss_sums)  # of Keras' mean, in its precision
+            row["train_loss"] = round(float(total / count), 5)
+        return row
+
+    def weight_files(self) -> list[Path]:
+        """Returns the weight files of the checkpoints, oldest first, as process 0 sees them."""
+        return [*map(Path, process_group().in_first(self.checkpoints.weight_files))]
+
+    def save_weights(self) -> None:
+        """Writes the weights, in process 0, for averages of checkpoints."""
+        if process_group().is_first:
+            self.checkpoints.save_weights(self.model.transformer, self.progress.step)
+
+    def save(self) -> None:
+        """Writes the state that the next run goes on from, in process 0."""
+        group, progress = process_group(), self.progress
+        progress.minutes = group.in_first(lambda: self.clock.elapsed_minutes)
+        if group.is_first:
+            self.checkpoints.save_state(self.model, dataclasses.asdict(progress))
+        self.saved_step = progress.step
+
+    def close(self) -> None:
+        """Waits until the batches can be deleted."""
+        self.plan.data.batches.finish_encoding()
+
+
+class _BatchesOfRounds:
+    """The batches of a training from its progress on, in a dataset for each `fit`."""
+
+    def __init__(self, batches, progress, num_replicas):
+        self._batches, self._progress = batches, progress
+        self._is_shared = num_replicas == 1
+        self._dataset: Any = None
+
+    def take(self, steps: int) -> Any:
+        """Returns a dataset of the next batches."""
+        if not self._is_shared:
+            # Keras reads a batch before the first step of `fit`, which would be lost for the next.
+            return self._rest()
+        if self._dataset is None:
+            self._share()
+        self._steps.assign(steps)
+        return self._dataset
+
+    def _rest(self):
+        group, progress = process_group(), self._progress
+        share = group.process_id, group.num_processes
+        return self._batches.dataset(progress.batch, epoch=progress.epoch, share=share)
+
+    def _share(self):
+        """Makes one iterator for all rounds, since that takes as long as several small steps."""
+        import tensorflow as tf
+
+        rest = iter(self._rest())
+        with tf.device("CPU"):
+            self._steps = tf.Variable(0, dtype="int64")
+        numbers = tf.data.Dataset.counter().take_while(lambda number: number < self._steps)
+        self._dataset = numbers.map(lambda number: next(rest))
+
+
+def _columns(plan):
+    """Returns the columns of the history."""
+    figures = ("loss", "perplexity", "accuracy", plan.task.score_name)
+    columns = ["step", "epoch", "minutes", "train_loss", "learning_rate", "tokens_per_second"]
+    columns += [f"valid_{name}" for name in figures] + ["averaged"]
+    return columns + [f"{s}_{name}" for s in plan.scores if s != "valid" for name in figures]
+
+
+def _make_model(plan, report):
+    settings, recipe = plan.settings, plan.recipe
+    policy = "mixed_bfloat16" if settings.mixed_precision else None
+    transformer = Transformer(plan.config, policy)
+    if plan.start is not None and not plan.resumes:
+        plan.start.copy_weights(transformer, report)
+    for part in settings.freeze or ():
+        for side in ("source_", "target_") if part == "embedding" else ("",):
+            getattr(transformer, side + part).trainable = False
+    if settings.lora is not None:
+        enable_lora(transformer, settings.lora)
+    packed = bool(plan.data.packed_width)
+    model = LossModel(transformer, recipe.label_smoothing, packed=packed, r_drop=recipe.r_drop)
+    model.micro_batches, model.streams = settings.micro_batches, settings.streams
+    return compile_model(model, recipe, jit_compile=settings.jit_compile)
