@@ -53,6 +53,7 @@ def start(texts, output, number, *options, environments=None, several=None, mode
             command += ["--process-id", str(process)]
         command += several(process) if several else []
         environment = {"PYTHONPATH": str(ROOT), "KERAS_BACKEND": "jax", "CUDA_VISIBLE_DEVICES": ""}
+        environment["TF_CPP_MIN_LOG_LEVEL"] = "3"  # as the commands set it by default
         environment |= environments(process) if environments else {}
         pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
         processes.append(subprocess.Popen(command, env=os.environ | environment, **pipes))

@@ -1,17 +1,14 @@
-"""Runs in a process of its own, on two of three logical CPU devices; prints measurements as JSON.
+"""Two devices train what one device trains: losses, weights, clipping; only dropout differs.
 
-`python two_devices.py few` measures what the default tests need, `all` the rest.
-
-Logical devices must be configured before TensorFlow starts, so a test process cannot do it.
+`test_mirrored.py` runs these tests in a process of their own, because logical devices have to be
+configured before TensorFlow starts.
 """
 
 import dataclasses
-import json
-import sys
-import tempfile
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_transformer.data import PairsCorpus
@@ -28,7 +25,12 @@ from keras_transformer.training import (
     mirrored_strategy,
     train,
 )
+from tests.closeness import assert_close
 
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 3
+)
+STRATEGY = mirrored_strategy(2)
 SMALL = {
     "num_encoder_layers": 1,
     "num_decoder_layers": 1,
@@ -38,6 +40,15 @@ SMALL = {
     "dropout": 0.0,
 }
 VOCABULARY = 23
+# Tokens of each row; a global batch is cut in the middle. The last has an odd number of rows.
+BATCHES = {
+    "even": [6, 6, 6, 6],
+    "uneven": [9, 9, 1, 1],
+    "nothing_on_the_second": [7, 5, 0, 0],
+    "uneven_last_batch": [8, 7, 6, 5, 2],
+}
+EACH = [["even"], ["uneven"], ["nothing_on_the_second"]]
+MIXED = ["uneven", "nothing_on_the_second", "even"]
 
 
 def global_batch(generator, lengths):
@@ -52,15 +63,6 @@ def global_batch(generator, lengths):
     return {"source": source, "target": target}, labels, weights
 
 
-# Tokens of each row; a global batch is cut in the middle. The last has an odd number of rows.
-BATCHES = {
-    "even": [6, 6, 6, 6],
-    "uneven": [9, 9, 1, 1],
-    "nothing_on_the_second": [7, 5, 0, 0],
-    "uneven_last_batch": [8, 7, 6, 5, 2],
-}
-
-
 def train_on(model, batches, weighted=True):
     """Loss and loss per token of an epoch over the batches, by `fit`, and the weights after it."""
     ids = tf.TensorSpec([None, None], tf.int32)
@@ -71,74 +73,113 @@ def train_on(model, batches, weighted=True):
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     history = model.fit(dataset.with_options(options), verbose=0, shuffle=False).history
-    token_loss = history.get("token_loss", history["loss"])[0]
-    return (history["loss"][0], token_loss), model.get_weights()
+    losses = history["loss"][0], history.get("token_loss", history["loss"])[0]
+    return losses, model.get_weights()
 
 
-def compare(
-    strategy, make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None, weighted=True
-):
-    """Differences of one device and two after each epoch, from the same first weights.
+def largest_difference(ones, others):
+    return max(float(np.abs(one - other).max()) for one, other in zip(ones, others, strict=True))
 
-    An epoch is a list of names of batches. Keras looks at the first batch of `fit`, and needs
-    equal parts there. With `r_drop`, a `LossModel` is trained.
+
+def make_model(config, dtype=None):
+    return Transformer(TransformerConfig(**{**SMALL, "vocab_size": VOCABULARY, **config}), dtype)
+
+
+def sgd():
+    return keras.optimizers.SGD(0.5)
+
+
+def clipping(**options):
+    # Adam divides by the size of tiny gradients: 1e-3 keeps rounding from becoming a sign.
+    return GlobalClipAdam(0.01, beta_2=0.98, epsilon=1e-3, clip_norm=0.05, **options)
+
+
+def averaging():
+    return clipping(use_ema=True, ema_momentum=0.5)  # `fit` ends with the average as the weights
+
+
+def check_equal(make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None, weighted=True):
+    """Trains one device and two for some epochs, lists of names of batches.
+
+    Keras looks at the first batch of `fit`, and needs equal parts there. With `r_drop`, a
+    `LossModel` is trained.
     """
-    keras.utils.set_random_seed(0)  # The first weights depend on no other measurement.
-    config = TransformerConfig.from_dict({**SMALL, "vocab_size": VOCABULARY})
 
     def build():
-        model = Transformer(config, dtype=dtype)
+        model = make_model({}, dtype)
         if r_drop is not None:
             model = LossModel(model, r_drop=r_drop)
             model.compile(make_optimizer())
-            return model
-        model.compile(
-            make_optimizer(), LabelSmoothedCrossEntropy(0.1), weighted_metrics=[TokenLoss()]
-        )
+        else:
+            loss = LabelSmoothedCrossEntropy(0.1)
+            model.compile(make_optimizer(), loss, weighted_metrics=[TokenLoss()])
         return model
 
     one = build()
-    with strategy.scope():
+    with STRATEGY.scope():
         two = build()
     two.set_weights(one.get_weights())
     two.micro_batches = micro_batches
-    watches = isinstance(one.optimizer, GlobalClipAdam)
-    for model in (one, two) if watches else ():
+    clips = isinstance(one.optimizer, GlobalClipAdam)
+    for model in (one, two) if clips else ():
         model.optimizer.watch_gradient_norm(model)
     generator = np.random.default_rng(0)
-    differences = []
     for names in epochs:
         batches = [global_batch(generator, BATCHES[name]) for name in names]
         before = one.get_weights()
-        losses_one, weights_one = train_on(one, batches, weighted)
-        losses_two, weights_two = train_on(two, batches, weighted)
-        pairs = zip(weights_one, weights_two, strict=True)
-        steps = zip(weights_one, before, strict=True)
-        differences.append(
-            {
-                "loss": abs(losses_one[0] - losses_two[0]),
-                "token_loss": abs(losses_one[1] - losses_two[1]),
-                "weights": max(float(np.abs(first - second).max()) for first, second in pairs),
-                "step": max(float(np.abs(after - first).max()) for after, first in steps),
-            }
-        )
-        if watches:
+        losses, weights = train_on(one, batches, weighted)
+        losses_of_two, weights_of_two = train_on(two, batches, weighted)
+        step, difference = (largest_difference(weights, w) for w in (before, weights_of_two))
+        assert step > 1e-3
+        if dtype is not None:
+            # A gradient in two parts is rounded twice, to 8 bits.
+            assert difference < 0.1 * step and abs(losses[1] - losses_of_two[1]) < 5e-3
+            continue
+        assert_close(difference, 0.0, sum_length=64, scale=1.0)
+        assert_close(losses_of_two[1], losses[1], scale=1.0)
+        if len({len(BATCHES[name]) for name in names}) == 1:
+            # Keras weighs the loss that it displays by rows, which is not exact with uneven rows.
+            assert_close(losses_of_two[0], losses[0], scale=1.0)
+        if clips:
             norms = [float(model.optimizer.gradient_norm.numpy()) for model in (one, two)]
-            differences[-1]["gradient_norms"] = norms
-    return differences
+            assert norms[0] > 0.05  # Before the clipping.
+            assert_close(norms[1], norms[0])
 
 
-def dropout_masks(strategy):
-    """Share of positions in which the masks of two replicas are equal, twice in a row."""
-    with strategy.scope():
+def test_losses_and_weights_equal_one_device():
+    assert STRATEGY.num_replicas_in_sync == 2
+    check_equal(sgd, EACH[:2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make_optimizer, epochs, options",
+    [
+        (sgd, [*EACH, ["even", "uneven_last_batch"]], {}),
+        (sgd, EACH, {"r_drop": 0.0}),
+        (sgd, EACH, {"r_drop": 5.0}),
+        (sgd, EACH[:1], {"r_drop": 0.0, "weighted": False}),
+        (clipping, EACH[:2], {"dtype": "mixed_bfloat16"}),
+        (clipping, [MIXED[:2]], {}),
+        (clipping, [MIXED], {"micro_batches": 2}),
+        (averaging, [MIXED], {}),
+    ],
+)
+def test_every_kind_of_step_equals_one_device(make_optimizer, epochs, options):
+    check_equal(make_optimizer, epochs, **options)
+
+
+def test_replicas_draw_different_dropout_masks():
+    with STRATEGY.scope():
         layer = Dropout(0.5, seed=1)
 
     @tf.function
     def draw():
-        return strategy.run(lambda: layer(tf.ones((1000,)), training=True))
+        return STRATEGY.run(lambda: layer(tf.ones((1000,)), training=True))
 
-    draws = [strategy.experimental_local_results(draw()) for _ in range(2)]
-    return [float(np.mean(first.numpy() == second.numpy())) for first, second in draws]
+    for _ in range(2):
+        first, second = (mask.numpy() for mask in STRATEGY.experimental_local_results(draw()))
+        assert 0.4 < np.mean(first == second) < 0.6
 
 
 class Scale(keras.layers.Layer):
@@ -151,9 +192,9 @@ class Scale(keras.layers.Layer):
         return inputs * self.scale
 
 
-def kept_in_fit(strategy):
-    """Of 1,000 elements, how many 0, 1 and 2 replicas kept in a step of `fit`, at rate 0.5."""
-    with strategy.scope():
+@pytest.mark.slow
+def test_replicas_drop_differently_in_fit():
+    with STRATEGY.scope():
         inputs = keras.Input((1000,))
         scale = Scale()
         model = keras.Model(inputs, Dropout(0.5, seed=1)(scale(inputs)))
@@ -162,127 +203,68 @@ def kept_in_fit(strategy):
         model.compile(optimizer, loss=keras.losses.MeanAbsoluteError(reduction="sum"))
     ones = np.ones((2, 1000), "float32")  # One row for each replica.
     model.fit(ones, 0.0 * ones, batch_size=2, verbose=0)
-    return np.bincount(np.rint(1.0 - scale.scale.numpy()).astype(int), minlength=3).tolist()
+    kept = np.bincount(np.rint(1.0 - scale.scale.numpy()).astype(int), minlength=3)
+    # Independent halves: a quarter, a half, a quarter. Equal masks would leave none to one alone.
+    assert 200 < kept[0] < 300 and 430 < kept[1] < 570 and 200 < kept[2] < 300
 
 
-def recomputed(strategy):
-    """Greatest difference of the weights with and without recomputation, after two steps."""
+@pytest.mark.slow
+def test_recomputed_blocks_drop_what_they_dropped():
     batches = [global_batch(np.random.default_rng(4), BATCHES["uneven"]) for _ in range(2)]
     found = []
     for remat in (True, False):
         keras.utils.set_random_seed(6)
-        with strategy.scope():
-            config = TransformerConfig(
-                **{**SMALL, "dropout": 0.5}, vocab_size=VOCABULARY, remat=remat
-            )
-            model = LossModel(Transformer(config))
-            model.compile(keras.optimizers.SGD(0.5))
+        with STRATEGY.scope():
+            model = LossModel(make_model({"dropout": 0.5, "remat": remat}))
+            model.compile(sgd())
         found.append(train_on(model, batches)[-1])
-    pairs = zip(*found, strict=True)
-    return max(float(np.abs(one - other).max()) for one, other in pairs)
+    assert_close(largest_difference(*found), 0.0, scale=1.0)
 
 
-def jit_error(strategy):
-    with strategy.scope():
-        model = Transformer(TransformerConfig.from_dict({**SMALL, "vocab_size": VOCABULARY}))
-        try:
-            compile_model(model, TrainingRecipe(), jit_compile=True)
-        except ValueError as error:
-            return str(error)
+def test_jit_compile_on_several_replicas_says_what_to_do():
+    with STRATEGY.scope(), pytest.raises(ValueError, match="Use jit_compile=False.*2 replicas"):
+        compile_model(make_model({}), TrainingRecipe(), jit_compile=True)
 
 
-def refusal(make_strategy):
-    try:
-        with make_strategy().scope():
-            model = Transformer(TransformerConfig.from_dict({**SMALL, "vocab_size": VOCABULARY}))
+def test_other_devices_than_before_or_than_there_are_are_refused():
+    with pytest.raises(UserError, match="Asked for 4 devices, but this machine has no GPU"):
+        mirrored_strategy(4)
+    rule = "has used a strategy of the devices CPU:0, CPU:1, and can.*a strategy of "
+    with pytest.raises(UserError, match=f"{rule}CPU:0, CPU:1, CPU:2"):
+        mirrored_strategy(3)
+    with tf.distribute.MirroredStrategy(["CPU:1", "CPU:2"]).scope():
+        model = make_model({})
+        with pytest.raises(UserError, match=f"{rule}CPU:1, CPU:2"):
             compile_model(model, TrainingRecipe())
-    except UserError as error:
-        return str(error)
 
 
-def whole_training():
-    """`train` on two devices against one; the texts are of every length."""
+@pytest.mark.slow
+def test_train_equals_one_device_and_resumes(tmp_path):
     corpus = PairsCorpus([("a " * (n % 9 + 1), "b " * (n % 7 + 1)) for n in range(40)])
-    results = []
-    for gpus in (None, 2):
-        directory = tempfile.mkdtemp()
-        settings = TrainingSettings(
-            preset="tiny",
-            model=SMALL,
-            recipe={
-                "tokens_per_batch": 80,
-                "warmup_steps": 5,
-                "peak_learning_rate": 1e-3,
-                "ema_momentum": 0.5,
-            },
-            tokenizer="subword",
-            vocab_size=None,
-            max_steps=4,
-            evaluate_every=2,
-            checkpoint_every=2,
-            task_settings={"bleu_every": 1, "bleu_beam_size": 2},
-            gpus=gpus,
-            micro_batches=gpus or 1,
-        )
-        result = train(directory, corpus, corpus, settings)
-        results.append([(row["valid_loss"], row["valid_bleu"]) for row in result.history])
+    recipe = {"tokens_per_batch": 80, "warmup_steps": 5, "peak_learning_rate": 1e-3}
+    settings = TrainingSettings(
+        preset="tiny",
+        model=SMALL,
+        recipe={**recipe, "ema_momentum": 0.5},
+        tokenizer="subword",
+        vocab_size=None,
+        max_steps=4,
+        evaluate_every=2,
+        checkpoint_every=2,
+        task_settings={"bleu_every": 1, "bleu_beam_size": 2},
+    )
+    two = dataclasses.replace(settings, gpus=2, micro_batches=2)
+    histories = [
+        train(tmp_path / name, corpus, corpus, of_name).history
+        for name, of_name in (("one", settings), ("two", two))
+    ]
+    one, other = (
+        np.array([(row["valid_loss"], row["valid_bleu"]) for row in rows], float)
+        for rows in histories
+    )
+    assert len(one) == 2 and np.isfinite(one).all()
+    assert_close(other[:, 0], one[:, 0])
+    np.testing.assert_allclose(other[:, 1], one[:, 1], atol=1e-3)
     # The number of devices may change.
-    changed = dataclasses.replace(settings, max_steps=5, gpus=None)
-    resumed = train(directory, corpus, corpus, changed)
-    return {"evaluations": results, "resumed_steps": resumed.steps}
-
-
-def few(strategy):
-    return {
-        "replicas": strategy.num_replicas_in_sync,
-        "sgd": compare(strategy, lambda: keras.optimizers.SGD(0.5), [["even"], ["uneven"]]),
-        "dropout": dropout_masks(strategy),
-        "jit_error": jit_error(strategy),
-        "too_many": refusal(lambda: mirrored_strategy(4)),
-        "another_number": refusal(lambda: mirrored_strategy(3)),
-        "other_devices": refusal(lambda: tf.distribute.MirroredStrategy(["CPU:1", "CPU:2"])),
-    }
-
-
-def everything(strategy):
-    # Adam divides by the size of tiny gradients: 1e-3 keeps rounding from becoming a sign.
-    adam = {"beta_2": 0.98, "epsilon": 1e-3, "clip_norm": 0.05}
-    averages = {"use_ema": True, "ema_momentum": 0.5}
-
-    def sgd():
-        return keras.optimizers.SGD(0.5)
-
-    def clipping(**options):
-        return GlobalClipAdam(0.01, **adam, **options)
-
-    each = [["even"], ["uneven"], ["nothing_on_the_second"]]
-    mixed = ["even", "uneven", "nothing_on_the_second"]
-    return {
-        "sgd": compare(strategy, sgd, [*each, ["even", "uneven_last_batch"]]),
-        "losses": compare(strategy, sgd, each, r_drop=0.0),
-        "r_drop": compare(strategy, sgd, each, r_drop=5.0),
-        "unweighted": compare(strategy, sgd, [["even"]], r_drop=0.0, weighted=False),
-        "mixed": compare(strategy, clipping, each[:2], dtype="mixed_bfloat16"),
-        "clipped": compare(strategy, clipping, [mixed[1:]]),
-        "in_parts": compare(strategy, clipping, [mixed], micro_batches=2),
-        # `fit` ends with the moving average as the weights.
-        "averaged": compare(strategy, lambda: clipping(**averages), [[*mixed[1:], "even"]]),
-        "recomputed": recomputed(strategy),
-        "kept_in_fit": kept_in_fit(strategy),
-        "train": whole_training(),
-    }
-
-
-def main():
-    devices = tf.config.list_physical_devices("CPU")
-    logical = [tf.config.LogicalDeviceConfiguration()] * 3
-    tf.config.set_logical_device_configuration(devices[0], logical)
-    tf.config.set_visible_devices([], "GPU")
-    tf.get_logger().setLevel("ERROR")
-    keras.utils.set_random_seed(0)
-    measure = {"few": few, "all": everything}[sys.argv[1]]
-    json.dump(measure(mirrored_strategy(2)), sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    changed = dataclasses.replace(two, max_steps=5, gpus=None)
+    assert train(tmp_path / "two", corpus, corpus, changed).steps == 5
