@@ -69,7 +69,7 @@ class ParsingCommands(TaskCommands):
     headings = {"parsing": "trees, for --task parsing"}
     defaults = {"preset": "parsing_small", "shared_vocabulary": False}
     not_here = ("shared_vocabulary", "bpe_dropout")
-    data_kinds = {"trees": ("trees", "valid_trees")}
+    data_kinds = {"trees": (("trees", "valid_trees"),)}
     missing_data = "--task parsing needs --trees FILE and --valid-trees FILE."
     model_options = ("--unconstrained",)
     evaluate_inputs = ("parameters",)

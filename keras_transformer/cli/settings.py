@@ -226,9 +226,9 @@ def _read_experiment(name, given):
     if given.get("task", task.name) != task.name:
         rule = f"--experiment {name} is for --task {task.name}"
         raise UserError(f"{rule}. Received: task={given['task']!r}")
-    kinds = commands_of(task).data_kinds
-    other_kinds = [names for kind, names in kinds.items() if kind not in values]
-    if any(map(given.get, itertools.chain(*other_kinds))):
+    kinds = commands_of(task).data_kinds.items()
+    needed = [name for kind, (names, *_) in kinds if kind not in values for name in names]
+    if any(map(given.get, needed)):
         of_data = train_tables()["data"].options
         values = {name: value for name, value in values.items() if name not in of_data}
         values["task"] = task.name

@@ -38,9 +38,9 @@ class TaskCommands:
     headings: ClassVar[Mapping[str, str]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {}  # defaults of `train` that differ in this task
     not_here: ClassVar[tuple[str, ...]] = ()  # options of `train` for other tasks
-    data_kinds: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # the options that each kind needs
-    # Further options of a kind, in groups that are given together or not at all.
-    more_data: ClassVar[Mapping[str, tuple[tuple[str, ...], ...]]] = {}
+    # Groups of options of each kind of data: first those that it needs, then groups that are given
+    # together or not at all.
+    data_kinds: ClassVar[Mapping[str, tuple[tuple[str, ...], ...]]] = {}
     missing_data: ClassVar[str] = "Models of this task are trained in Python."  # without data
     model_options: ClassVar[tuple[str, ...]] = ()  # options of `evaluate` that need `--model`
     evaluate_inputs: ClassVar[tuple[str, ...]] = ()  # options of `evaluate` with files to read
@@ -57,10 +57,9 @@ class TaskCommands:
 
     def data_kind(self, values: Mapping[str, Any]) -> str:
         """Returns the kind of data that the settings of `train` name, a key of `data_kinds`."""
-        groups = {kind: (n, *self.more_data.get(kind, ())) for kind, n in self.data_kinds.items()}
         given = {
-            kind: [_flag(name) for name in itertools.chain(*groups[kind]) if values[name]]
-            for kind in groups
+            kind: [_flag(name) for name in itertools.chain(*groups) if values[name]]
+            for kind, groups in self.data_kinds.items()
         }
         received = dict.fromkeys(itertools.chain(*given.values()))
         # Two kinds share an option such as --valid-source.
@@ -68,8 +67,8 @@ class TaskCommands:
         if not received or set(given[kind]) != set(received):
             names = ", ".join(received) or "none of them"
             raise UserError(f"{self.missing_data} Received: {names}")
-        needed = [*groups[kind][0]]
-        for group in groups[kind][1:]:
+        needed, *others = self.data_kinds[kind]
+        for group in others:
             needed += group if any(values[name] for name in group) else ()
         if missing := [_flag(name) for name in needed if not values[name]]:
             raise UserError(f"{given[kind][0]} also needs {' and '.join(missing)}.")

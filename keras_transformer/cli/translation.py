@@ -44,15 +44,11 @@ class TranslationCommands(TaskCommands):
     data = TranslationData
     headings = {"data": "sentence pairs: two text files, one TSV file, or a dataset by name"}
     data_kinds = {
-        "source": ("source", "target"),
-        "tsv": ("tsv",),
-        "corpus": ("corpus", "valid_source", "valid_target"),
-        "dataset": ("dataset", "source_language", "target_language"),
-        "prepared": ("prepared",),
-    }
-    more_data = {
-        "source": (("valid_source", "valid_target"),),
-        "tsv": (("valid_tsv",), ("columns",)),
+        "source": (("source", "target"), ("valid_source", "valid_target")),
+        "tsv": (("tsv",), ("valid_tsv",), ("columns",)),
+        "corpus": (("corpus", "valid_source", "valid_target"),),
+        "dataset": (("dataset", "source_language", "target_language"),),
+        "prepared": (("prepared",),),
     }
     model_options = ("--source", "--long-lines", "--shortlist", *CONSTRAINT_OPTIONS)
     evaluate_inputs = ("source",)
@@ -66,7 +62,7 @@ class TranslationCommands(TaskCommands):
 
     def data_files(self, kind: str, values: Mapping[str, Any]) -> list[str]:
         """Returns the names of the files of a kind of data, for `prepare`."""
-        names = itertools.chain(self.data_kinds[kind], *self.more_data.get(kind, ()))
+        names = itertools.chain(*self.data_kinds[kind])
         files = [values[name] for name in names if name not in ("corpus", "columns")]
         mixed = [file for entry in mixture_entries(values) for file in entry[2:4]]
         return [*filter(None, files), *mixed]

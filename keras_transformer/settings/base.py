@@ -85,18 +85,17 @@ def allowed_values(annotation: Any) -> str:
             return note.words
     if choices := choices_of(annotation):
         return f"one of {', '.join(map(repr, choices))}"
-    if kind in (bool, str):
-        return "True or False" if kind is bool else "a string"
-    number = "a whole number" if kind is int else "a number"
-    names = ("ge", "gt", "le", "lt")
-    limits = {name: getattr(x, name) for x in metadata for name in names if hasattr(x, name)}
-    if "gt" in limits:
-        return f"{number} above {limits['gt']}"
-    if "lt" in limits:
-        return f"{number} from {limits['ge']} to below {limits['lt']}"
-    if "le" in limits:
-        return f"{number} from {limits['ge']} to {limits['le']}"
-    return f"{number} of at least {limits['ge']}"
+    names = {bool: "True or False", str: "a string", int: "a whole number", float: "a number"}
+    words = names.get(kind, f"of the type {kind}")
+    keys = ("ge", "gt", "le", "lt")
+    limits = {key: getattr(note, key) for note in metadata for key in keys if hasattr(note, key)}
+    match limits:
+        case {"ge": lowest, "lt": end}:
+            return f"{words} from {lowest} to below {end}"
+        case {"ge": lowest, "le": highest}:
+            return f"{words} from {lowest} to {highest}"
+    texts = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+    return " ".join([words, *(f"{texts[key]} {limit}" for key, limit in limits.items())])
 
 
 def check_value(annotation: Any, value: Any) -> Any:

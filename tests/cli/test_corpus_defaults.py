@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import re
 import tomllib
 
 import pytest
@@ -140,22 +139,6 @@ def test_a_plan_of_an_adaptation_has_the_vocabulary_of_the_model(succeed, unmeas
     output = succeed("train", "--plan", "--start-from", model).output
     assert f"vocabulary          {config['vocab_size']} bpe pieces" in output
     assert f"{count_parameters(TransformerConfig.from_dict(config)):,}" in output
-
-
-def test_the_page_says_up_to_how_many_pairs_a_preset_is_chosen():
-    text = (pathlib.Path(__file__).resolve().parents[2] / "docs/training.md").read_text("utf-8")
-    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (.*what `train` chooses.*) \|$", text, re.M))
-    small = re.fullmatch(
-        r"up to (.*) pairs: .*, up to (.*) pairs with 2 \+ 2 layers", rows["small"]
-    )
-    most, most_of_two_layers = (int(number.replace(",", "")) for number in small.groups())
-    assert rows["base"].startswith(f"more than {small[1]} pairs")
-    assert rows.keys() == {"small", "base"}
-    assert (choose(1)["preset"], choose(most)["preset"]) == ("small", "small")
-    assert choose(most + 1)["preset"] == "base"
-    layers = ("num_encoder_layers", "num_decoder_layers")
-    for size, number in ((1, 2), (most_of_two_layers, 2), (most_of_two_layers + 1, 3), (most, 3)):
-        assert [choose(size)[name] for name in layers] == [number, number]
 
 
 def test_the_docs_have_the_table():
