@@ -46,7 +46,7 @@ def batches(rows):
     ids = np.random.default_rng(process).integers(4, VOCABULARY, (rows, WIDTH)).astype("int32")
     weights = np.full(ids.shape, 1 / tokens, "float32")
     while True:
-        yield {"source": ids, "target": ids, "labels": ids}, ids, weights
+        yield {"source": ids, "target": ids}, ids, weights
 
 
 def exchange(model):

@@ -63,7 +63,7 @@ def test_fit_ends_with_the_average_of_the_weights_after_each_step(
     recipe = TrainingRecipe(warmup_steps=2, clip_norm=clip_norm, ema_momentum=MOMENTUM)
     compile_model(model, recipe, jit_compile=jit_compile)
     ids = np.random.default_rng(0).integers(4, 20, (4 * STEPS, 5)).astype("int32")
-    inputs, weights = {"source": ids, "target": ids, "labels": ids}, np.full(ids.shape, 1 / 20)
+    inputs, weights = {"source": ids, "target": ids}, np.full(ids.shape, 1 / 20)
     each = EachStep()
     model.fit(inputs, ids, 4, callbacks=[each], sample_weight=weights, verbose=0)
     assert len(each.weights) == STEPS
