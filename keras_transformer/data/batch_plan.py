@@ -18,8 +18,8 @@ class BatchShape(NamedTuple):
     """Rows and padded lengths of a batch: `[rows, source_width]` and `[rows, target_width]`.
 
     Attributes:
-        rows: number of sentence pairs.
-        source_width, target_width: padded lengths of the source and of the target.
+        rows: Number of sentence pairs.
+        source_width, target_width: Padded lengths of the source and of the target.
 
     Example:
 

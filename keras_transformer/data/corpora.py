@@ -33,7 +33,7 @@ class ParallelTextCorpus(_FileCorpus):
             which may be empty.
 
     Raises:
-        UserError: at once, if a file is missing or a pipe; while reading, if a file is empty, the
+        UserError: At once, if a file is missing or a pipe; while reading, if a file is empty, the
             numbers of lines differ, or a line is not valid UTF-8.
 
     Example:
@@ -75,13 +75,13 @@ class TsvCorpus(_FileCorpus):
 
     Args:
         path: UTF-8 text file. Quotes have no meaning; blank lines give a pair of empty texts.
-        source_column, target_column: the columns with both texts: indices from 0, or names in the
+        source_column, target_column: The columns with both texts: indices from 0, or names in the
             first line, which then is not a pair.
 
     Raises:
-        UserError: at once, if the file is missing or a pipe; while reading, if it is empty, the
+        UserError: At once, if the file is missing or a pipe; while reading, if it is empty, the
             first line lacks a name, a line has too few columns or is not valid UTF-8.
-        ValueError: if a column is negative, or both are the same.
+        ValueError: If a column is negative, or both are the same.
 
     Example:
 
@@ -143,12 +143,12 @@ class TfdsCorpus:
     Args:
         name: `"set"`, `"set/config"` or `"set/config:version"`.
         split: TFDS split or expression, e.g. `"train"` or `"train[:1%]+validation"`.
-        source_language, target_language: names of the text features, such as `"en"` and `"de"`.
-        data_dir: folder of prepared sets; `None`: the default of TFDS (`~/tensorflow_datasets`).
-        download: whether to download and prepare the set if it is not in `data_dir`.
+        source_language, target_language: Names of the text features, such as `"en"` and `"de"`.
+        data_dir: Folder of prepared sets; `None`: the default of TFDS (`~/tensorflow_datasets`).
+        download: Whether to download and prepare the set if it is not in `data_dir`.
 
     Raises:
-        UserError: if the set is not available, the split is unknown or empty, a language is
+        UserError: If the set is not available, the split is unknown or empty, a language is
             unknown, or both languages are equal; while reading, if a text is not valid UTF-8.
 
     Example:

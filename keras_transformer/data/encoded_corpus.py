@@ -39,10 +39,10 @@ class PairsCorpus:
     """Sentence pairs in memory.
 
     Args:
-        pairs: sequence of `(source, target)`, both `str`.
+        pairs: Sequence of `(source, target)`, both `str`.
 
     Raises:
-        UserError: if there is no pair.
+        UserError: If there is no pair.
 
     Example:
 
@@ -70,12 +70,12 @@ class EncodedCorpus:
     EOS. The target has neither BOS nor EOS: `TokenBatches` adds them.
 
     Args:
-        source_ids, target_ids: uint16 (for up to 65,536 ids) or int32 `[tokens]`.
-        source_offsets, target_offsets: int64 `[pairs + 1]`.
-        num_dropped_long, num_dropped_empty: numbers of pairs left out as too long, or empty.
-        mixture: the weights of the corpora of a `MixedCorpus`, in which `TokenBatches` draws the
+        source_ids, target_ids: Uint16 (for up to 65,536 ids) or int32 `[tokens]`.
+        source_offsets, target_offsets: Int64 `[pairs + 1]`.
+        num_dropped_long, num_dropped_empty: Numbers of pairs left out as too long, or empty.
+        mixture: The weights of the corpora of a `MixedCorpus`, in which `TokenBatches` draws the
             pairs of an epoch; None if an epoch has every pair once.
-        rows: int64 `[pairs]`, the index of each pair in this `MixedCorpus`; None without one.
+        rows: Int64 `[pairs]`, the index of each pair in this `MixedCorpus`; None without one.
 
     Example:
 
@@ -134,15 +134,15 @@ class EncodedCorpus:
         """Returns a corpus encoded in one pass.
 
         Args:
-            corpus: yields pairs of `str`. Pairs with a blank side are left out and counted.
-            source_tokenizer: has `encode_batch(texts) -> list[list[int]]`.
-            target_tokenizer: the tokenizer of the target; `None`: the same as for the source.
-            max_length: longest side in tokens, EOS counted, of pairs to keep; `None`: no limit.
-            progress: called after every few thousand pairs with the number of pairs read so far.
-            dropout, seed: of BPE-dropout, if `encode_batch` takes them.
+            corpus: Yields pairs of `str`. Pairs with a blank side are left out and counted.
+            source_tokenizer: Has `encode_batch(texts) -> list[list[int]]`.
+            target_tokenizer: The tokenizer of the target; `None`: the same as for the source.
+            max_length: Longest side in tokens, EOS counted, of pairs to keep; `None`: no limit.
+            progress: Called after every few thousand pairs with the number of pairs read so far.
+            dropout, seed: Of BPE-dropout, if `encode_batch` takes them.
 
         Raises:
-            UserError: if no pair is left.
+            UserError: If no pair is left.
         """
         tokenizers = source_tokenizer, target_tokenizer or source_tokenizer
         blocks, counts = [], np.zeros(3, np.int64)
@@ -192,7 +192,7 @@ class EncodedCorpus:
         """Returns the corpus that `from_corpus` returns for a smaller `max_length`.
 
         Args:
-            max_length: as in `from_corpus`, which raises the same error.
+            max_length: As in `from_corpus`, which raises the same error.
         """
         keep = np.maximum(self.source_lengths, self.target_lengths) <= max_length
         if keep.all():

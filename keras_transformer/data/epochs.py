@@ -62,3 +62,21 @@ class PackedEpochs:
         """Returns the packed corpus of an epoch, and None."""
         encoded, drawn = self._epochs.pairs(epoch)
         return pack_corpus(encoded, self._widths, self._seed, drawn), None
+
+
+def epochs_of(
+    encoded: EncodedCorpus | Callable[[int], EncodedCorpus], seed: int, shuffle: bool
+) -> SameEpochs | MixedEpochs | EncodedEpochs:
+    """Returns the epochs of a corpus, or of a function of the epoch; validation is not mixed."""
+    if not isinstance(encoded, EncodedCorpus):
+        return EncodedEpochs(encoded)
+    return MixedEpochs(encoded, seed) if encoded.mixture and shuffle else SameEpochs(encoded)
+
+
+def pack_epochs(
+    epochs: SameEpochs | MixedEpochs | EncodedEpochs, widths: tuple[int, int], seed: int
+) -> SameEpochs | PackedEpochs:
+    """Returns epochs whose pairs are packed into rows; those of a fixed corpus stay the same."""
+    if isinstance(epochs, SameEpochs):
+        return SameEpochs(pack_corpus(epochs.corpus, widths, seed))
+    return PackedEpochs(epochs, widths, seed)

@@ -28,12 +28,12 @@ def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
     """Yields lines of text from files, an iterable of lines, or a corpus of pairs.
 
     Args:
-        files_or_lines: a path of a plain or `.gz` text file; or an iterable of `pathlib.Path`
+        files_or_lines: A path of a plain or `.gz` text file; or an iterable of `pathlib.Path`
             (files), `str` (lines, not paths), or tuples of `str` (pairs, as of a corpus).
 
     Raises:
-        UserError: for a missing, damaged or not UTF-8 file.
-        TypeError: for items of another type.
+        UserError: For a missing, damaged or not UTF-8 file.
+        TypeError: For items of another type.
 
     Example:
 

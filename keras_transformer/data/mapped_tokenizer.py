@@ -25,12 +25,12 @@ class MappedTokenizer(Tokenizer):
 
     Args:
         model: `bytes`, a SentencePiece model with any ids of its own.
-        pieces: sequence of `str`, the vocabulary from id 4 on.
-        languages: language codes, pieces of the vocabulary. If there are any, each text to encode
+        pieces: Sequence of `str`, the vocabulary from id 4 on.
+        languages: Language codes, pieces of the vocabulary. If there are any, each text to encode
             must begin with one of them.
 
     Raises:
-        UserError: if `model` is not a complete SentencePiece model, or a piece is repeated.
+        UserError: If `model` is not a complete SentencePiece model, or a piece is repeated.
 
     Example:
 
@@ -75,10 +75,10 @@ class MappedTokenizer(Tokenizer):
         """Returns the ids of every text, without BOS and EOS.
 
         Args:
-            texts: sequence of `str`.
+            texts: Sequence of `str`.
 
         Raises:
-            UserError: if a text does not begin with one of the `languages`. An empty text need not.
+            UserError: If a text does not begin with one of the `languages`. An empty text need not.
         """
         codes, rests = [], []
         for text in texts:
@@ -123,10 +123,10 @@ class MappedTokenizer(Tokenizer):
         """Returns the tokenizer whose `save` wrote `content`.
 
         Args:
-            content: the file as `bytes`.
+            content: The file as `bytes`.
 
         Raises:
-            UserError: if `content` is not such a file.
+            UserError: If `content` is not such a file.
         """
         try:
             values = json.loads(content)

@@ -73,14 +73,14 @@ class MixedCorpus:
     the next pairs in a random order. The pairs are a function of the seed and the epoch.
 
     Args:
-        corpora: dict of corpora by name, such as `ParallelTextCorpus`.
-        weights: dict of the weight of each corpus, a number above 0; their proportions count.
-        tags: dict of tags by name of corpus, such as `">>fra<<"`, that are put in front of the
+        corpora: Dict of corpora by name, such as `ParallelTextCorpus`.
+        weights: Dict of the weight of each corpus, a number above 0; their proportions count.
+        tags: Dict of tags by name of corpus, such as `">>fra<<"`, that are put in front of the
             sources of the corpus, with a space. The source vocabulary must have them as symbols
             (`train_sentencepiece(symbols=...)`), as one that `train` learns has.
 
     Raises:
-        UserError: if there is no corpus, a weight is missing or not a finite number above 0, a name
+        UserError: If there is no corpus, a weight is missing or not a finite number above 0, a name
             is unknown, or a tag has white space.
 
     Example:

@@ -43,7 +43,7 @@ class SentencePieceTokenizer(Tokenizer):
         model: `bytes`, the serialized SentencePiece model.
 
     Raises:
-        UserError: if `model` is not a complete SentencePiece model, or reserves other ids.
+        UserError: If `model` is not a complete SentencePiece model, or reserves other ids.
 
     Example:
 
@@ -87,12 +87,12 @@ class SentencePieceTokenizer(Tokenizer):
         """Returns the ids of every text, without BOS and EOS.
 
         Args:
-            texts: sequence of `str`. Lone surrogates, which UTF-8 cannot encode, become U+FFFD.
-            dropout: probability of leaving out a merge (BPE-dropout), which regularizes training.
-            seed: needed with dropout; the ids are a function of `texts`, `dropout` and `seed`.
+            texts: Sequence of `str`. Lone surrogates, which UTF-8 cannot encode, become U+FFFD.
+            dropout: Probability of leaving out a merge (BPE-dropout), which regularizes training.
+            seed: Needed with dropout; the ids are a function of `texts`, `dropout` and `seed`.
 
         Raises:
-            ValueError: if `dropout` is not in [0, 1), or above 0 without a seed or a BPE model.
+            ValueError: If `dropout` is not in [0, 1), or above 0 without a seed or a BPE model.
 
         Reference: Provilkov et al., 2020, "BPE-Dropout", https://arxiv.org/abs/1910.13267.
         """
@@ -207,22 +207,22 @@ def train_sentencepiece(
     Lines of more than 16,384 bytes are left out, with a logged warning.
 
     Args:
-        files_or_lines: as in `text_lines`; a corpus gives one vocabulary for both languages.
-        vocab_size: number of ids, including the 4 reserved ones and the 256 bytes.
+        files_or_lines: As in `text_lines`; a corpus gives one vocabulary for both languages.
+        vocab_size: Number of ids, including the 4 reserved ones and the 256 bytes.
         model_type: `"bpe"` or `"unigram"`.
-        max_sentences: maximum number of lines, a random sample of a larger text; 2 million lines of
+        max_sentences: Maximum number of lines, a random sample of a larger text; 2 million lines of
             WMT need less than 3 GB of memory.
-        seed: seed of that sample.
+        seed: Seed of that sample.
         normalization: `"nmt_nfkc"`, `"nmt_nfkc_cf"` (and lower case), `"nfkc"`, `"nfkc_cf"` or
             `"identity"`.
-        allow_fewer: learn as many pieces as possible, and log it, if the text is too small.
-        symbols: further pieces, such as `">>fra<<"`. Wherever a text has one, it is this piece,
+        allow_fewer: Learn as many pieces as possible, and log it, if the text is too small.
+        symbols: Further pieces, such as `">>fra<<"`. Wherever a text has one, it is this piece,
             without normalization and BPE-dropout.
 
     Raises:
-        UserError: if the text is empty, `vocab_size` is too large or too small for it, or a symbol
+        UserError: If the text is empty, `vocab_size` is too large or too small for it, or a symbol
             has white space or is a reserved piece.
-        ValueError: for a wrong `model_type`, `vocab_size` or `max_sentences`.
+        ValueError: For a wrong `model_type`, `vocab_size` or `max_sentences`.
 
     Example:
 

@@ -22,10 +22,10 @@ class SubwordTokenizer(Tokenizer):
     vocabulary, or spell a reserved one such as `</s>`, become the unknown id, decoded as `<unk>`.
 
     Args:
-        pieces: sequence of `str`, the pieces from id 4 on, usually the most frequent first.
+        pieces: Sequence of `str`, the pieces from id 4 on, usually the most frequent first.
 
     Raises:
-        UserError: for an empty or repeated piece, or one with whitespace in it.
+        UserError: For an empty or repeated piece, or one with whitespace in it.
 
     Example:
 
@@ -80,10 +80,10 @@ class SubwordTokenizer(Tokenizer):
         """Returns the tokenizer whose `save` wrote `content`.
 
         Args:
-            content: the file as `bytes`.
+            content: The file as `bytes`.
 
         Raises:
-            UserError: if `content` is not such a vocabulary.
+            UserError: If `content` is not such a vocabulary.
         """
         try:
             pieces = content.decode("utf-8").split("\n")
@@ -115,13 +115,13 @@ def build_subword_vocabulary(
     The most frequent piece is first; equally frequent ones are in the order of code points.
 
     Args:
-        files_or_lines: as in `text_lines`; a corpus gives one vocabulary for both languages.
-        max_size: maximum number of ids, the 4 reserved ones included; `None`: every piece.
-        min_count: pieces that are rarer are left out.
+        files_or_lines: As in `text_lines`; a corpus gives one vocabulary for both languages.
+        max_size: Maximum number of ids, the 4 reserved ones included; `None`: every piece.
+        min_count: Pieces that are rarer are left out.
 
     Raises:
-        UserError: if no piece is left.
-        ValueError: if `max_size` leaves no room for a piece.
+        UserError: If no piece is left.
+        ValueError: If `max_size` leaves no room for a piece.
 
     Example:
 

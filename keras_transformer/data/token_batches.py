@@ -5,11 +5,19 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from keras_transformer.data.batch_order import arrange_pairs, shuffle_batches
+from keras_transformer.checks import check_argument
+from keras_transformer.data.batch_arrays import (
+    Batch,
+    CorpusArrays,
+    EpochArrays,
+    arrange_epoch,
+    corpus_arrays,
+    make_batch,
+)
 from keras_transformer.data.batch_plan import (
     BatchPlan,
     BatchShape,
@@ -19,36 +27,13 @@ from keras_transformer.data.batch_plan import (
     plan_equal_batches,
 )
 from keras_transformer.data.encoded_corpus import EncodedCorpus
-from keras_transformer.data.epochs import EncodedEpochs, MixedEpochs, PackedEpochs, SameEpochs
-from keras_transformer.data.packing import PackedCorpus, balanced_widths, pack_corpus
-from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.data.epochs import SameEpochs, epochs_of, pack_epochs
+from keras_transformer.data.packing import PackedCorpus, balanced_widths
 
 # Number of prefetched batches, which are small: no step waits while the next epoch is encoded.
 _PREFETCHED = 16
 # TensorFlow's kernels need memory that begins at a multiple of this number of bytes.
 _ALIGNMENT = 64
-
-Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
-
-
-class CorpusArrays(NamedTuple):
-    """The arrays or tensors of a corpus; without packing, the last two have no elements."""
-
-    source_ids: np.ndarray  # uint16 or int32 [source tokens]
-    source_offsets: np.ndarray  # int64 [pairs + 1]
-    target_ids: np.ndarray  # uint16 or int32 [target tokens]
-    target_offsets: np.ndarray  # int64 [pairs + 1]
-    packed_pairs: np.ndarray  # int32 [pairs]
-    packed_splits: np.ndarray  # int64 [rows + 1]
-
-
-class EpochArrays(NamedTuple):
-    """The arrays or tensors of the batches of an epoch."""
-
-    rows: np.ndarray  # int32 [rows], indices of pairs or packed rows, in the order of their batches
-    splits: np.ndarray  # int64 [batches + 1]: batch `i` has `rows[splits[i]:splits[i + 1]]`
-    shapes: np.ndarray  # int64 [batches, 3]: rows, source width and target width
-    order: np.ndarray  # int64 [batches], the order of the batches
 
 
 class TokenBatches:
@@ -70,21 +55,21 @@ class TokenBatches:
         encoded: `EncodedCorpus`, all of whose pairs are in every epoch, or those that its `mixture`
             draws; or a function `epoch -> EncodedCorpus`, called once for each epoch, which must
             return the same corpus for the same epoch.
-        tokens_per_batch: upper bound of rows * width for the source and for the target. A pair
+        tokens_per_batch: Upper bound of rows * width for the source and for the target. A pair
             that is longer than this, or a packed row, is a batch of its own.
-        seed: the order of pairs and batches is a function of the seed and the epoch.
+        seed: The order of pairs and batches is a function of the seed and the epoch.
         shuffle: `False` for validation: the same batches of all pairs, in the same order, in every
             epoch.
-        row_multiple: rows are a multiple of this number if that many fit.
-        num_replicas: devices that share a batch. Rows are always a multiple of this number, even
+        row_multiple: Rows are a multiple of this number if that many fit.
+        num_replicas: Devices that share a batch. Rows are always a multiple of this number, even
             where a few very long sentences then exceed `tokens_per_batch`.
-        max_shapes: approximate maximum number of shapes (each is traced or compiled once).
-        batch_shapes: shapes of another `TokenBatches`, to use instead of choosing them.
-        packed_width: width of a row that holds several pairs, chosen by corpus and seed; `None`:
+        max_shapes: Approximate maximum number of shapes (each is traced or compiled once).
+        batch_shapes: Shapes of another `TokenBatches`, to use instead of choosing them.
+        packed_width: Width of a row that holds several pairs, chosen by corpus and seed; `None`:
             one pair per row. The side with fewer tokens is narrower if `encoded` is a corpus.
 
     Raises:
-        ValueError: if an argument is out of range, there is no pair, a pair is longer than
+        ValueError: If an argument is out of range, there is no pair, a pair is longer than
             `packed_width`, or both `packed_width` and `batch_shapes` are given.
 
     Example:
@@ -130,22 +115,19 @@ class TokenBatches:
         self.num_replicas = int(num_replicas)
         self.row_multiple = math.lcm(int(row_multiple), self.num_replicas)
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
-        self._epochs: Any = _epochs(encoded, self.seed, shuffle)
         self._steps: dict[int, int] = {}
         self._lock = threading.RLock()  # tf.data encodes epochs in another thread
         self._planned_epoch = functools.lru_cache(maxsize=1)(self._plan_epoch)
+        self._epochs: Any = epochs_of(encoded, self.seed, shuffle)
         first, _ = self._epochs.pairs(0)
         if not len(first):
             raise ValueError("There is no pair to make batches of. Received: len(encoded)=0")
-        if self.packed_width is not None:
+        if packed_width is not None:
             widths = self.packed_width, self.packed_width
             if isinstance(encoded, EncodedCorpus):
                 widths = balanced_widths(encoded, self.packed_width)
+            self._epochs = pack_epochs(self._epochs, widths, self.seed)
             batch_shapes = [BatchShape(self._size.rows(*widths), *widths)]
-            if isinstance(self._epochs, SameEpochs):
-                self._epochs = SameEpochs(pack_corpus(first, widths, self.seed))
-            else:
-                self._epochs = PackedEpochs(self._epochs, widths, self.seed)
         elif batch_shapes is None:
             lengths = first.source_lengths, first.target_lengths
             batch_shapes = choose_shapes(*lengths, self._size, max_shapes)
@@ -289,7 +271,7 @@ class TokenBatches:
         """Returns the arrays of the corpus and of the batches of an epoch."""
         with self._lock:
             corpus, drawn, plan = self._plan(epoch)
-            return _corpus_arrays(corpus), arrange_epoch(plan, self._order_seed, epoch, drawn)
+            return corpus_arrays(corpus), arrange_epoch(plan, self._order_seed, epoch, drawn)
 
     def _arrays_in_graph(self) -> Callable[[Any], tuple[CorpusArrays, EpochArrays]]:
         """Returns `_epoch` for graphs: a function of a tensor that returns tensors."""
@@ -297,7 +279,7 @@ class TokenBatches:
 
         corpus: Any = ()
         if self._epochs.corpus is not None:
-            corpus = CorpusArrays(*map(_as_tensor, _corpus_arrays(self._epochs.corpus)))
+            corpus = CorpusArrays(*map(_as_tensor, corpus_arrays(self._epochs.corpus)))
         if self._repeats:
             # Without Python: deleting an iterator blocks Python until the thread of `tf.data` ends,
             # and a thread that waits for Python would never end.
@@ -325,18 +307,6 @@ class TokenBatches:
         return arrays_of
 
 
-def _epochs(encoded, seed, shuffle):
-    if not isinstance(encoded, EncodedCorpus):
-        return EncodedEpochs(encoded)
-    return MixedEpochs(encoded, seed) if encoded.mixture and shuffle else SameEpochs(encoded)
-
-
-def _corpus_arrays(corpus) -> CorpusArrays:
-    if isinstance(corpus, PackedCorpus):
-        return CorpusArrays(*corpus.encoded.arrays(), corpus.pairs, corpus.splits)
-    return CorpusArrays(*corpus.arrays(), np.zeros(0, np.int32), np.zeros(0, np.int64))
-
-
 def _as_tensor(array):
     """Returns a tensor of an array: in its memory, if TensorFlow can use it, otherwise a copy."""
     import tensorflow as tf
@@ -347,124 +317,10 @@ def _as_tensor(array):
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def arrange_epoch(plan: BatchPlan, seed: int | None, epoch, drawn=None, tf=None) -> EpochArrays:
-    """Returns the arrays of an epoch, of the pairs `drawn`; None for all."""
-    rows = arrange_pairs(plan.groups, plan.num_groups, seed, epoch, tf)
-    rows = rows[plan.positions] if tf is None else tf.gather(rows, plan.positions)
-    rows = rows if drawn is None else drawn[rows].astype(np.int32)
-    order = shuffle_batches(plan.num_batches, seed, epoch, tf)
-    return EpochArrays(rows, plan.splits, plan.shapes, order)
-
-
-def make_batch(
-    corpus: CorpusArrays,
-    epoch: EpochArrays,
-    number,
-    packed: bool,
-    tf=None,
-    share: tuple[int, int] = (0, 1),
-) -> Batch:
-    """Returns `(inputs, labels, weights)` of a share of a batch, as `TokenBatches` describes them.
-
-    Weights are those of the whole batch.
-    """
-    xp, arange = (np, np.arange) if tf is None else (tf.experimental.numpy, tf.range)
-    first, end = epoch.splits[number], epoch.splits[number + 1]
-    num_rows, source_width, target_width = (epoch.shapes[number, side] for side in range(3))
-    num_rows = num_rows // share[1]
-    row_numbers = share[0] * num_rows + arange(num_rows)
-    filled = row_numbers < end - first
-    all_pairs = xp.take(epoch.rows, first + arange(end - first))
-    pairs = xp.take(epoch.rows, first + row_numbers, mode="clip")
-    sides = corpus[:4]
-    if packed:
-        all_pairs, _ = _pairs_of_rows(corpus, all_pairs, True, xp, tf)
-        sides = _join_pairs(corpus, *_pairs_of_rows(corpus, pairs, filled, xp, tf), xp, tf)
-        pairs = arange(num_rows)
-    lengths = xp.take(corpus.target_offsets, all_pairs + 1)
-    lengths = lengths - xp.take(corpus.target_offsets, all_pairs)
-    num_labels = xp.sum(lengths + 1)  # of the whole batch, with EOS
-
-    def padded(ids, offsets, width):
-        starts = xp.take(offsets, pairs)
-        lengths = xp.where(filled, xp.take(offsets, pairs + 1) - starts, 0)
-        columns = arange(width)
-        # Positions past the end of a row read the next row, or the last id, and are masked.
-        gathered = xp.take(ids, starts[:, None] + columns, mode="clip")
-        return xp.where(columns < lengths[:, None], gathered, PAD_ID), lengths
-
-    source, _ = padded(*sides[:2], source_width)
-    target, lengths = padded(*sides[2:], target_width)
-    ends = (arange(target_width) == lengths[:, None]) & filled[:, None]
-    source, target = xp.asarray(source, np.int32), xp.asarray(target, np.int32)
-    labels = xp.where(ends, np.int32(EOS_ID), target)
-    # Rows without a pair contain padding only.
-    begin = xp.where(filled, np.int32(BOS_ID), np.int32(PAD_ID))[:, None]
-    target = xp.concatenate([begin, target[:, :-1]], axis=1)
-    inputs = {"source": source, "target": target}
-    if packed:
-        inputs["target"] = xp.where(target == EOS_ID, np.int32(BOS_ID), target)
-        inputs["source_segments"] = _segments(source, xp)
-        inputs["target_segments"] = _segments(labels, xp)
-    mask = xp.asarray(labels != PAD_ID, np.float32)
-    return inputs, labels, mask / xp.asarray(num_labels, np.float32)
-
-
-def _pairs_of_rows(corpus, rows, filled, xp, tf):
-    """Returns the pairs of packed rows, and their number in each row."""
-    starts = xp.take(corpus.packed_splits, rows)
-    counts = xp.where(filled, xp.take(corpus.packed_splits, rows + 1) - starts, 0)
-    return xp.take(corpus.packed_pairs, _ranges(starts, counts, tf)), counts
-
-
-def _join_pairs(corpus, pairs, counts, xp, tf):
-    """Returns ids and offsets of rows, of the source and the target, with EOS between targets."""
-    zero = np.zeros(1, np.int64)
-    ends_of_rows = xp.cumsum(counts)
-    numbers = _ranges(xp.zeros_like(counts), counts, tf)  # of the pairs in each row
-    is_followed = xp.concatenate([numbers[1:] > 0, np.zeros(1, bool)])
-    joined = []
-    for ids, offsets, separators in (
-        (corpus.source_ids, corpus.source_offsets, xp.zeros_like(is_followed)),
-        (corpus.target_ids, corpus.target_offsets, is_followed),
-    ):
-        starts = xp.take(offsets, pairs)
-        lengths = xp.take(offsets, pairs + 1) - starts + xp.asarray(separators, np.int64)
-        ends = xp.cumsum(lengths)
-        # Separators get the first id of another pair, which EOS replaces below.
-        tokens = xp.take(ids, _ranges(starts, lengths, tf), mode="clip")
-        # A row without pairs reads a token too.
-        tokens = xp.concatenate([xp.asarray(tokens, np.int32), np.array([PAD_ID], np.int32)])
-        positions = ends[separators] - 1
-        if tf is None:
-            tokens[positions] = EOS_ID
-        else:
-            marks = xp.full_like(positions, EOS_ID, np.int32)
-            tokens = tf.tensor_scatter_nd_update(tokens, positions[:, None], marks)
-        ends = xp.concatenate([zero, ends])
-        joined += [tokens, xp.take(ends, xp.concatenate([zero, ends_of_rows]))]
-    return joined
-
-
-def _ranges(starts, lengths, tf):
-    """Returns the numbers `start, ..., start + length - 1` of all ranges, concatenated."""
-    if tf is not None:
-        return tf.ragged.range(starts, starts + lengths).flat_values
-    return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
-
-
-def _segments(ids, xp):
-    """Returns 1, 2, ... for the segments of a row, which end with EOS, and 0 on padding."""
-    ends = xp.asarray(ids == EOS_ID, np.int32)
-    ended_before = xp.cumsum(ends, axis=1, dtype=np.int32) - ends
-    return xp.asarray(xp.where(ids == PAD_ID, 0, ended_before + 1), np.int32)
-
-
 def _check_integers(values):
     for name, value in values.items():
         # Widths and rows are int32.
         least, most = (0, 2**64 - 1) if name == "seed" else (1, 2**31 - 1)
         is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not is_integer or not least <= value <= most:
-            rule = f"{name} must be an integer from {least} to {most}"
-            raise ValueError(f"{rule}. Received: {name}={value!r}")
+        rule = f"an integer from {least} to {most}"
+        check_argument(is_integer and least <= value <= most, name, rule, value)

@@ -56,7 +56,7 @@ class Tokenizer(abc.ABC):
         """Returns the ids of every text, without BOS and EOS.
 
         Args:
-            texts: sequence of `str`.
+            texts: Sequence of `str`.
         """
 
     @abc.abstractmethod
@@ -64,7 +64,7 @@ class Tokenizer(abc.ABC):
         """Returns the piece of the vocabulary for every id, for example to label plots.
 
         Args:
-            ids: int `[length]`.
+            ids: Int `[length]`.
         """
 
     def spell(self, pieces: Sequence[str]) -> list[list[int]]:
@@ -84,7 +84,7 @@ class Tokenizer(abc.ABC):
         are not UTF-8 become U+FFFD.
 
         Raises:
-            UserError: if tensorflow-text is needed and not installed.
+            UserError: If tensorflow-text is needed and not installed.
         """
 
     @abc.abstractmethod
@@ -105,10 +105,10 @@ class Tokenizer(abc.ABC):
         """Returns the text of `ids`: up to the first EOS, without padding and BOS.
 
         Args:
-            ids: int `[length]`. The unknown id becomes ` ⁇ ` (`SentencePieceTokenizer`) or `<unk>`.
+            ids: Int `[length]`. The unknown id becomes ` ⁇ ` (`SentencePieceTokenizer`) or `<unk>`.
 
         Raises:
-            ValueError: if `ids` does not have one dimension.
+            ValueError: If `ids` does not have one dimension.
         """
         array, vocab_size = np.asarray(ids), self.vocab_size
         if array.ndim != 1:
@@ -123,7 +123,7 @@ class Tokenizer(abc.ABC):
         """Returns the text of every row of ids; see `decode`.
 
         Args:
-            batch: int `[batch, length]`, or rows of different lengths.
+            batch: Int `[batch, length]`, or rows of different lengths.
         """
         return [self.decode(ids) for ids in batch]
 
@@ -131,8 +131,8 @@ class Tokenizer(abc.ABC):
         """Returns the path of the file to which it writes the vocabulary.
 
         Args:
-            directory: the folder, created if it does not exist.
-            name: file name without its suffix: `.model` for a SentencePiece model, `.txt` for one
+            directory: The folder, created if it does not exist.
+            name: File name without its suffix: `.model` for a SentencePiece model, `.txt` for one
                 piece per line in the order of ids, `.json` for a `MappedTokenizer`.
         """
         path = pathlib.Path(directory) / f"{name}{self.suffix}"

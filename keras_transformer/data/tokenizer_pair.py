@@ -74,13 +74,13 @@ def save_tokenizer(
     Args:
         tokenizer: `SentencePieceTokenizer` (`name.model`), `SubwordTokenizer` (`name.txt`) or
             `MappedTokenizer` (`name.json`).
-        directory, name: as in the tokenizer's `save`.
+        directory, name: As in the tokenizer's `save`.
 
     Returns:
         Path of the file.
 
     Raises:
-        UserError: if there is a file of this name with the other suffix that is not a tokenizer.
+        UserError: If there is a file of this name with the other suffix that is not a tokenizer.
 
     Example:
 
@@ -103,10 +103,10 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
     """Returns the tokenizer that `save_tokenizer` wrote; the file's suffix determines its kind.
 
     Args:
-        directory, name: as in `save_tokenizer`.
+        directory, name: As in `save_tokenizer`.
 
     Raises:
-        UserError: if there is no such file, there are several kinds, or it is damaged.
+        UserError: If there is no such file, there are several kinds, or it is damaged.
 
     Example:
 

@@ -1,20 +1,28 @@
 """Tokenizers in the graph give the ids and the text that Python gives, also out of a SavedModel."""
 
-import gzip
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_transformer.data import (
     SubwordTokenizer,
-    build_subword_vocabulary,
-    save_tokenizer,
     train_sentencepiece,
 )
+
+# Text that has broken tokenizers before.
+HOSTILE = [
+    *(b"", b" ", b"\n", b"a\0b", b"\0", b"\x01x\x7f"),
+    b"  two  spaces\tand a tab ",
+    "😀 grins, 👩‍👩‍👧‍👦 a family".encode(),
+    "你好，世界".encode(),
+    "no\u00a0break\u3000wide\u2028line\u0085next\x1cseparator".encode(),
+    "e\u0301 composed, ﬁ ligature, ① circled, \ufeff mark".encode(),
+    "<s> text that spells </s> <pad> <unk> ▁ @@ a@@ b ⁇".encode(),
+    b"\xff\xfe broken \xc3 bytes \xe2\x82",
+    b"\xed\xa0\x80 a surrogate, \xc0\x80 an overlong NUL",
+    b"caf\xe9 in latin-1",
+    ("word " * 400).encode(),
+]
 
 
 @pytest.fixture(scope="module", params=["bpe", "unigram", "subwords"])
@@ -35,22 +43,13 @@ def _assert_same_ids(tokenizer, graph, texts):
     assert [text.decode() for text in detokenized.numpy()] == tokenizer.decode_batch(expected)
 
 
-def test_hostile_text_and_random_bytes_have_the_same_ids_as_in_python(tokenizer, hostile_bytes):
+def test_hostile_text_and_random_bytes_have_the_same_ids_as_in_python(tokenizer):
     generator = np.random.default_rng(0)
     parts = [b"a", b" ", b"\0", b"\xc3", b"\xa9", b"\xe2\x82", b"\xf0\x9f\x98\x80", b"\xed\xa0\x80"]
     parts += [b"\xf4\x90\x80\x80", b"\xff", b"two", b"@@ ", "é".encode(), b"\xe2\x81\x87"]
     lengths = generator.integers(0, 12, 1500)
     texts = [b"".join(parts[n] for n in generator.integers(0, len(parts), k)) for k in lengths]
-    _assert_same_ids(tokenizer, tokenizer.in_graph(), hostile_bytes + texts)
-
-
-@pytest.mark.slow
-def test_real_lines_have_the_same_ids_as_in_python(multi30k, multi30k_lines, multi30k_tokenizer):
-    texts = [line.encode() for line in multi30k_lines]
-    _assert_same_ids(multi30k_tokenizer, multi30k_tokenizer.in_graph(), texts)
-    path = multi30k / "bpe10k.train.de.gz"
-    subwords = build_subword_vocabulary(path, min_count=2)  # so that some are unknown
-    _assert_same_ids(subwords, subwords.in_graph(), gzip.open(path).read().splitlines())
+    _assert_same_ids(tokenizer, tokenizer.in_graph(), HOSTILE + texts)
 
 
 def test_detokenize_treats_reserved_and_unknown_ids_as_python_does(tokenizer):
@@ -72,40 +71,3 @@ def test_empty_batches_work(tokenizer):
     graph = tokenizer.in_graph()
     assert graph.tokenize(tf.constant([], tf.string)).to_list() == []
     assert graph.detokenize(tf.zeros((0, 5), tf.int32)).shape == (0,)
-
-
-_FRESH = """
-import json, sys
-import tensorflow as tf
-
-def run(path):
-    loaded = tf.saved_model.load(path)
-    ids = loaded.tokenize(texts)
-    return [ids.to_list(), [text.hex() for text in loaded.detokenize(ids.to_tensor()).numpy()]]
-
-texts = tf.constant([bytes.fromhex(text) for text in json.loads(sys.argv[3])])
-subwords = run(sys.argv[1])
-import tensorflow_text
-print(json.dumps([subwords, run(sys.argv[2])]))
-"""
-
-
-@pytest.mark.slow
-def test_saved_models_need_nothing_of_ours(tmp_path, hostile_bytes):
-    """A fresh process, our files deleted; subwords need no tensorflow_text either."""
-    tokenizers = [
-        SubwordTokenizer(["the", "two", "a@@", "b", "spaces"]),
-        train_sentencepiece(["the red house", "two blue doors 你好"], 285),
-    ]
-    for number, tokenizer in enumerate(tokenizers):
-        path = save_tokenizer(tokenizer, tmp_path)
-        tf.saved_model.save(tokenizer.in_graph(), str(tmp_path / f"saved{number}"))
-        path.unlink()
-    texts = [text for text in hostile_bytes if len(text) < 200]
-    folders = [str(tmp_path / "saved0"), str(tmp_path / "saved1")]
-    command = [sys.executable, "-c", _FRESH, *folders, json.dumps([text.hex() for text in texts])]
-    process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    answers = json.loads(process.stdout.splitlines()[-1])
-    for tokenizer, (ids, decoded) in zip(tokenizers, answers, strict=True):
-        assert ids == tokenizer.encode_batch([text.decode("utf-8", "replace") for text in texts])
-        assert [bytes.fromhex(text).decode() for text in decoded] == tokenizer.decode_batch(ids)

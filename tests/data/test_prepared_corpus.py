@@ -147,10 +147,7 @@ def test_values_that_would_harm_a_training_are_found(prepared, name, values, mes
         PreparedCorpus.load(prepared.directory).read()
 
 
-def test_what_is_missing_of_the_validation_text_is_named(prepared, tmp_path):
-    (prepared.directory / "valid.jsonl").write_text('["a"]\n')
-    with pytest.raises(UserError, match="valid.jsonl' is missing or damaged"):
-        prepared.valid_text  # noqa: B018
+def test_a_split_that_is_missing_is_named(tmp_path):
     alone = prepare_corpus(tmp_path / "alone", pairs(20), None, LETTERS)
     with pytest.raises(UserError, match="has no 'valid' text"):
         alone.read("valid")

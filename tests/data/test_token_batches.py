@@ -11,7 +11,6 @@ from keras_transformer.data import (
     BOS_ID,
     EOS_ID,
     EncodedCorpus,
-    ParallelTextCorpus,
     TokenBatches,
 )
 from tests.closeness import assert_close
@@ -314,24 +313,3 @@ def test_wrong_arguments_are_named():
         next(batches.batches(-1))
     with pytest.raises(ValueError, match="start_step=-2"):
         batches.dataset(start_step=-2)
-
-
-@pytest.mark.slow
-def test_multi30k_is_batched_with_little_padding_in_few_shapes(multi30k, multi30k_tokenizer):
-    """At 4,096 tokens; recounted."""
-    raw = ParallelTextCorpus(multi30k / "train.en.gz", multi30k / "train.de.gz")
-    encoded = EncodedCorpus.from_corpus(raw, multi30k_tokenizer)
-    assert len(encoded) == 29_000
-    batches = TokenBatches(encoded, 4096)
-    shapes, used, sizes = collections.Counter(), np.zeros(2), np.zeros(2)
-    for inputs, labels, _ in batches.batches(0):
-        sides = inputs["source"], labels
-        shapes[(*inputs["source"].shape, labels.shape[1])] += 1
-        used += [np.count_nonzero(ids) for ids in sides]
-        sizes += [ids.size for ids in sides]
-        assert max(ids.size for ids in sides) <= 4096
-    assert (used / sizes >= [0.87, 0.93]).all()
-    assert len(shapes) <= 30
-    assert shapes == batches.shapes(0)
-    share = batches.padding_share(0)
-    assert_close([share["source"], share["target"]], 1 - used / sizes)

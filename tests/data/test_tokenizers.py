@@ -1,5 +1,7 @@
 """A saved tokenizer loads as the same one, and a damaged or missing file is one clear line."""
 
+import pickle
+
 import pytest
 
 from keras_transformer.data import (
@@ -22,14 +24,13 @@ def tokenizer(request):
     return SubwordTokenizer(["house", "x\0y\0", "a\u2028b", "ü@@", "red"])
 
 
-def test_what_was_saved_is_loaded(tokenizer, tmp_path):
-    path = save_tokenizer(tokenizer, tmp_path / "model", name="source")
-    assert path.is_file()
+def test_it_is_saved_loaded_and_pickled(tokenizer, tmp_path):
+    assert save_tokenizer(tokenizer, tmp_path / "model", name="source").is_file()
     loaded = load_tokenizer(tmp_path / "model", name="source")
-    assert type(loaded) is type(tokenizer)
-    assert loaded.vocab_size == tokenizer.vocab_size
-    text = "red ü@@ house x\0y\0 a\u2028b"
-    assert loaded.encode(text) == tokenizer.encode(text)
+    for again in (loaded, pickle.loads(pickle.dumps(tokenizer))):
+        assert type(again) is type(tokenizer) and again.vocab_size == tokenizer.vocab_size
+        text = "red ü@@ house x\0y\0 a\u2028b"
+        assert again.encode(text) == tokenizer.encode(text)
 
 
 def test_saving_another_kind_replaces_the_old_tokenizer(tokenizer, tmp_path):
