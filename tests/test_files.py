@@ -62,33 +62,24 @@ def test_atomic_write_has_the_content_on_the_disk_before_it_renames(tmp_path, mo
 
 def test_old_leftovers_of_the_same_name_are_removed_and_no_others(tmp_path):
     old = time.time() - 2 * 3600
-    names = [
-        ".writing-0123456789ab-result.txt",  # removed
-        ".writing-0123456789ab-other.txt",
-        ".writing-result.txt",
-        ".writing-0123456789ab-my-result.txt",
-        "x.writing-0123456789ab-result.txt",
-    ]
-    for name in names:
-        (tmp_path / name).write_text("half")
-        os.utime(tmp_path / name, (old, old))
-    (tmp_path / ".writing-ffffffffffff-result.txt").write_text("still being written")
+    removed = tmp_path / ".writing-0123456789ab-result.txt"
+    others = [".writing-0123456789ab-other.txt", ".writing-0123456789ab-my-result.txt",
+              "x.writing-0123456789ab-result.txt", ".writing-ffffffffffff-result.txt"]  # fmt: skip
+    for path in (removed, *(tmp_path / name for name in others)):
+        path.write_text("half")
+        if path.name != others[-1]:  # which is still being written
+            os.utime(path, (old, old))
     folder = tmp_path / ".writing-eeeeeeeeeeee-result.txt"
     folder.mkdir()
     (folder / "growing").write_text("new in an old folder")
     os.utime(folder, (old, old))
-    with atomic_write(tmp_path / "result.txt") as temporary:
-        temporary.write_text("one")
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "result.txt",
-        ".writing-ffffffffffff-result.txt",
-        folder.name,
-        *names[1:],
-    }
-    os.utime(folder / "growing", (old, old))
-    with atomic_write(tmp_path / "result.txt") as temporary:
-        temporary.write_text("two")
-    assert not folder.exists()
+    for is_old in (False, True):
+        if is_old:
+            os.utime(folder / "growing", (old, old))
+        with atomic_write(tmp_path / "result.txt") as temporary:
+            temporary.write_text("one")
+        kept = {path.name for path in tmp_path.iterdir()}
+        assert kept == {"result.txt", *others, *([] if is_old else [folder.name])}
 
 
 # The package's own start would bring Keras, which these processes do not need.

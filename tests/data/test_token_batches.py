@@ -99,15 +99,6 @@ def test_every_pair_is_once_in_an_epoch_within_the_bound(num_pairs, tokens_per_b
         assert count(found) == count(pairs)
 
 
-def test_rows_are_a_multiple_where_enough_fit():
-    encoded, _ = make_corpus()
-    for multiple in (1, 8, 6):
-        batches = TokenBatches(encoded, 500, row_multiple=multiple)
-        for shape in batches.shapes(0):
-            widest = max(shape.source_width, shape.target_width)
-            assert shape.rows % multiple == 0 or 500 // widest < multiple
-
-
 @pytest.mark.parametrize("tokens_per_batch", [1, 64, 500])
 def test_every_replica_has_as_many_rows_as_the_others(tokens_per_batch):
     encoded, pairs = make_corpus()

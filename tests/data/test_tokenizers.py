@@ -58,16 +58,6 @@ def test_a_missing_tokenizer_names_the_folder(tmp_path):
         load_tokenizer(tmp_path / "nothing")
 
 
-def test_a_truncated_file_is_named(tokenizer, tmp_path):
-    path = save_tokenizer(tokenizer, tmp_path)
-    content = path.read_bytes()
-    for length in (0, 10, len(content) // 2, len(content) - 1):
-        path.write_bytes(content[:length])
-        with pytest.raises(UserError, match=r"er\.(model|txt)' cannot be loaded: ") as raised:
-            load_tokenizer(tmp_path)
-        assert "\n" not in str(raised.value)
-
-
 def test_a_subword_file_is_plain_text_in_the_order_of_ids(tmp_path):
     path = save_tokenizer(SubwordTokenizer(["b", "ä@@"]), tmp_path)
     assert path.read_text(encoding="utf-8") == "<pad>\n<unk>\n<s>\n</s>\nb\nä@@\n"
