@@ -88,7 +88,7 @@ def check_lengths(tokenizer, lines, limit, name, first=1, advice=_LENGTH_ADVICE)
 
 def chunks(lines: Iterable[str | tuple[str, ...]], size: int) -> Iterator[list]:
     """Yields lists of `size` lines, or tuples of lines; fewer at the end and of long lines."""
-    from keras_transformer.data.encoded_corpus import line_chunks
+    from keras_transformer.data.lines import line_chunks
 
     return line_chunks(lines, size, _CHUNK_CHARACTERS)
 

@@ -3,7 +3,7 @@
 The functions work in NumPy or, if its module is passed as `tf`, add operations to a graph.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,16 +72,18 @@ def make_batch(
     filled = row_numbers < end - first
     all_pairs = xp.take(epoch.rows, first + arange(end - first))
     pairs = xp.take(epoch.rows, first + row_numbers, mode="clip")
-    sides = corpus[:4]
+    sides: Any = corpus[:4]
     if packed:
         all_pairs, _ = _pairs_of_rows(corpus, all_pairs, True, xp, tf)
-        sides = _join_pairs(corpus, *_pairs_of_rows(corpus, pairs, filled, xp, tf), xp, tf)
+        packed_pairs, counts = _pairs_of_rows(corpus, pairs, filled, xp, tf)
+        sides = _join_pairs(corpus, packed_pairs, counts, xp, tf)
         pairs = arange(num_rows)
     lengths = xp.take(corpus.target_offsets, all_pairs + 1)
     lengths = lengths - xp.take(corpus.target_offsets, all_pairs)
     num_labels = xp.sum(lengths + 1)  # of the whole batch, with EOS
 
-    def padded(ids, offsets, width):
+    def padded(side, width):
+        ids, offsets = side
         starts = xp.take(offsets, pairs)
         lengths = xp.where(filled, xp.take(offsets, pairs + 1) - starts, 0)
         columns = arange(width)
@@ -89,8 +91,8 @@ def make_batch(
         gathered = xp.take(ids, starts[:, None] + columns, mode="clip")
         return xp.where(columns < lengths[:, None], gathered, PAD_ID), lengths
 
-    source, _ = padded(*sides[:2], source_width)
-    target, lengths = padded(*sides[2:], target_width)
+    source, _ = padded(sides[:2], source_width)
+    target, lengths = padded(sides[2:], target_width)
     ends = (arange(target_width) == lengths[:, None]) & filled[:, None]
     source, target = xp.asarray(source, np.int32), xp.asarray(target, np.int32)
     labels = xp.where(ends, np.int32(EOS_ID), target)

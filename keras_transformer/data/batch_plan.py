@@ -72,7 +72,7 @@ def choose_shapes(source_lengths, target_lengths, size, max_shapes) -> tuple[Bat
     return tuple(sorted(shapes, key=lambda shape: (-_padded_cost(*shape[1:]), shape)))
 
 
-def _count_lengths(source_lengths, target_lengths):
+def _count_lengths(source_lengths, target_lengths) -> tuple[np.ndarray, np.ndarray]:
     """Returns the different pairs of lengths, `[n, 2]`, and how often each occurs."""
     # One number for each pair of lengths: `np.unique` takes ten times longer for rows.
     base = int(target_lengths.max()) + 1

@@ -3,10 +3,11 @@
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from keras_transformer.data.lines import line_chunks
 from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture, check_tags
 from keras_transformer.data.tokenizer import EOS_ID, Tokenizer
 from keras_transformer.errors import UserError
@@ -110,10 +111,7 @@ class EncodedCorpus:
                 "Both sides must have the same number of rows. Received: "
                 f"{len(source_offsets) - 1} source rows, {len(target_offsets) - 1} target rows"
             )
-        self.source_ids, self.target_ids = (
-            ids if ids.dtype == np.uint16 else np.asarray(ids, np.int32)
-            for ids in (source_ids, target_ids)
-        )
+        self.source_ids, self.target_ids = _as_ids(source_ids), _as_ids(target_ids)
         self.source_offsets = np.asarray(source_offsets, np.int64)
         self.target_offsets = np.asarray(target_offsets, np.int64)
         self.num_dropped_long = num_dropped_long
@@ -211,22 +209,13 @@ class EncodedCorpus:
         return EncodedCorpus(*kept(*source), *kept(*target), num_long, num_empty, mixture, rows)
 
 
+def _as_ids(ids):
+    return ids if ids.dtype == np.uint16 else np.asarray(ids, np.int32)
+
+
 def _differences(offsets):
     # Without a copy of the offsets, of which there may be 40 million.
     return np.subtract(offsets[1:], offsets[:-1], dtype=np.int32, casting="unsafe")
-
-
-def line_chunks(lines: Iterable, max_lines: int, max_characters: int) -> Iterator[list]:
-    """Yields lists of `max_lines` lines, or tuples of lines; fewer where the lines are long."""
-    chunk, room = [], max_characters
-    for line in lines:
-        chunk.append(line)
-        room -= len(line) if isinstance(line, str) else sum(map(len, line))
-        if len(chunk) == max_lines or room <= 0:
-            yield chunk
-            chunk, room = [], max_characters
-    if chunk:
-        yield chunk
 
 
 def corpus_chunks(corpus: Iterable[tuple[str, str]]) -> Iterator[list]:
@@ -255,16 +244,17 @@ def encode_blocks(corpus, tokenizers, max_length, dropout=0.0, seed=0) -> Iterat
         lengths = [np.fromiter(map(len, side), np.int64, len(side)) for side in encoded]
         filled = np.minimum(*lengths) > 0
         keep = filled if max_length is None else filled & (np.maximum(*lengths) < max_length)
-        sides = []
+        sides: list[Any] = []
         for side, tokenizer in enumerate(tokenizers):
             offsets = np.append(0, np.cumsum(lengths[side][keep]))
             ids = itertools.chain.from_iterable(itertools.compress(encoded[side], keep))
             sides.append((np.fromiter(ids, dtype_of_ids(tokenizer), int(offsets[-1])), offsets))
-        (source_ids, source_offsets), target = sides
+        (source_ids, source_offsets), (target_ids, target_offsets) = sides
         yield EncodedCorpus(
             np.insert(source_ids, source_offsets[1:], EOS_ID),
             source_offsets + np.arange(len(source_offsets)),
-            *target,
+            target_ids,
+            target_offsets,
             num_dropped_long=int(filled.sum()) - int(keep.sum()),
             num_dropped_empty=len(chunk) - int(filled.sum()),
             rows=np.fromiter(read, np.int64, len(read))[keep],

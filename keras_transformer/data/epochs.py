@@ -6,20 +6,21 @@ None for each pair once. `corpus` is the corpus of all epochs; None if each has 
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.packing import PackedCorpus, pack_corpus
 
-EpochPairs = tuple[EncodedCorpus | PackedCorpus, np.ndarray | None]
+EpochPairs = tuple[Any, np.ndarray | None]  # an `EncodedCorpus` or a `PackedCorpus`
 
 
 class SameEpochs:
     """Each epoch has every pair of a corpus, or every row of a packed corpus, once."""
 
     def __init__(self, corpus: EncodedCorpus | PackedCorpus):
-        self.corpus = corpus
+        self.corpus: Any = corpus
 
     def pairs(self, epoch: int) -> EpochPairs:
         """Returns the corpus, and None."""
@@ -30,7 +31,8 @@ class MixedEpochs:
     """Each epoch has the pairs that the mixture of a corpus draws."""
 
     def __init__(self, corpus: EncodedCorpus, seed: int):
-        self.corpus, self._seed = corpus, seed
+        self.corpus: Any = corpus
+        self._seed = seed
 
     def pairs(self, epoch: int) -> EpochPairs:
         """Returns the corpus, and the indices of the pairs of an epoch."""

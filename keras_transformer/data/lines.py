@@ -72,6 +72,19 @@ def sample_lines(lines: Iterable[str], max_lines: int, seed: int) -> list[str]:
     return kept
 
 
+def line_chunks(lines: Iterable, max_lines: int, max_characters: int) -> Iterator[list]:
+    """Yields lists of `max_lines` lines, or tuples of lines; fewer where the lines are long."""
+    chunk, room = [], max_characters
+    for line in lines:
+        chunk.append(line)
+        room -= len(line) if isinstance(line, str) else sum(map(len, line))
+        if len(chunk) == max_lines or room <= 0:
+            yield chunk
+            chunk, room = [], max_characters
+    if chunk:
+        yield chunk
+
+
 def open_text(path: str | os.PathLike) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file, without their line ends; `.gz` is unpacked.
 

@@ -123,9 +123,9 @@ class TokenBatches:
         if not len(first):
             raise ValueError("There is no pair to make batches of. Received: len(encoded)=0")
         if packed_width is not None:
-            widths = self.packed_width, self.packed_width
+            widths = int(packed_width), int(packed_width)
             if isinstance(encoded, EncodedCorpus):
-                widths = balanced_widths(encoded, self.packed_width)
+                widths = balanced_widths(encoded, int(packed_width))
             self._epochs = pack_epochs(self._epochs, widths, self.seed)
             batch_shapes = [BatchShape(self._size.rows(*widths), *widths)]
         elif batch_shapes is None:
@@ -179,7 +179,7 @@ class TokenBatches:
         """Returns the shares of padding of "source" and "target"; arguments as of `batches`."""
         corpus, pairs, plan = self._plan(epoch)
         if isinstance(corpus, PackedCorpus):
-            corpus, pairs = corpus.encoded, corpus.pairs
+            pairs, corpus = corpus.pairs, corpus.encoded
         pairs = slice(None) if pairs is None else pairs
         rows, source_widths, target_widths = plan.shapes.T
         sizes = {"source": (rows * source_widths).sum(), "target": (rows * target_widths).sum()}
@@ -279,12 +279,12 @@ class TokenBatches:
 
         corpus: Any = ()
         if self._epochs.corpus is not None:
-            corpus = CorpusArrays(*map(_as_tensor, corpus_arrays(self._epochs.corpus)))
+            corpus = CorpusArrays(*map(shared_tensor, corpus_arrays(self._epochs.corpus)))
         if self._repeats:
             # Without Python: deleting an iterator blocks Python until the thread of `tf.data` ends,
             # and a thread that waits for Python would never end.
             *_, plan = self._plan(0)
-            tensors = {name: _as_tensor(getattr(plan, name)) for name in ("groups", "positions")}
+            tensors = {name: shared_tensor(getattr(plan, name)) for name in ("groups", "positions")}
             plan = plan._replace(**tensors)
             return lambda epoch: (corpus, arrange_epoch(plan, self._order_seed, epoch, tf=tf))
         fields = {**CorpusArrays.__annotations__, **EpochArrays.__annotations__}
@@ -307,7 +307,7 @@ class TokenBatches:
         return arrays_of
 
 
-def _as_tensor(array):
+def shared_tensor(array):
     """Returns a tensor of an array: in its memory, if TensorFlow can use it, otherwise a copy."""
     import tensorflow as tf
 

@@ -35,5 +35,5 @@ def learn_vocabulary(
         return build_subword_vocabulary(lines, settings.vocab_size, min_count)
     if settings.vocab_size is None:
         raise UserError("`vocab_size` must be set to learn subwords. Received: vocab_size=None")
-    options = {"allow_fewer": True, "symbols": symbols}
-    return train_sentencepiece(lines, settings.vocab_size, settings.tokenizer, **options)
+    size, kind = settings.vocab_size, settings.tokenizer
+    return train_sentencepiece(lines, size, kind, allow_fewer=True, symbols=symbols)

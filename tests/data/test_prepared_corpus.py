@@ -81,6 +81,15 @@ def test_arrays_stay_on_the_disk_and_can_be_read_with_numpy_alone(prepared):
         assert isinstance(array if isinstance(array, np.memmap) else array.base, np.memmap)
 
 
+def test_arrays_reach_tensorflow_without_a_copy(prepared):
+    """Otherwise they would be in memory after all."""
+    from keras_transformer.data.token_batches import shared_tensor
+
+    for array in prepared.read().arrays():
+        tensor = shared_tensor(array)
+        assert np.shares_memory(np.asarray(memoryview(tensor)), array)
+
+
 def test_dropout_of_merges_needs_the_text(prepared):
     from keras_transformer.training import TrainingSettings, train
 
