@@ -41,7 +41,9 @@ VALID_TEXT_FILE = "valid.jsonl"
 # Exports. A SavedModel has a folder that is a model directory without weights.
 SAVED_MODEL_FILE = "saved_model.pb"
 IN_SAVED_MODEL = "assets.extra/model"
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 ONNX_WEIGHTS_FILE = "weights.bin"
+LITERT_FILE = "model.tflite"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +88,7 @@ EXPORTS = {
     "saved_model": Layout(
         "SavedModel",
         SAVED_MODEL_FILE,
-        {"variables/variables.*", "fingerprint.pb", "keras_metadata.pb"}
-        | {"assets.extra/tf_serving_warmup_requests"}
+        {"variables/variables.*", "fingerprint.pb", "keras_metadata.pb", WARMUP_FILE}
         | {f"{IN_SAVED_MODEL}/{name}" for name in (CONFIG_FILE, RECIPE_FILE, *TOKENIZER_FILES)},
     ),
     "ctranslate2": Layout(
@@ -100,7 +101,7 @@ EXPORTS = {
     "onnx": Layout(
         "ONNX export", "encode.onnx", TOKENIZER_FILES | {"decode.onnx", ONNX_WEIGHTS_FILE}
     ),
-    "litert": Layout("LiteRT export", "model.tflite", TOKENIZER_FILES),
+    "litert": Layout("LiteRT export", LITERT_FILE, TOKENIZER_FILES),
 }
 
 

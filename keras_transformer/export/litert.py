@@ -7,6 +7,7 @@ import tempfile
 from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import concrete_functions, convertible
 from keras_transformer.inference.translator import Translator
+from keras_transformer.layouts import LITERT_FILE
 
 
 def export_litert(
@@ -51,5 +52,5 @@ def export_litert(
                 converter.optimizations = [tf.lite.Optimize.DEFAULT]
             if quantization == "float16":
                 converter.target_spec.supported_types = [tf.float16]
-            (aside / "model.tflite").write_bytes(converter.convert())
+            (aside / LITERT_FILE).write_bytes(converter.convert())
     return pathlib.Path(directory)

@@ -8,7 +8,7 @@ from keras_transformer.export.formats import export_folder
 from keras_transformer.inference.pipeline import Pipeline, choose_precision
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.composite_layer import quantized_parts
-from keras_transformer.layouts import IN_SAVED_MODEL
+from keras_transformer.layouts import IN_SAVED_MODEL, WARMUP_FILE
 from keras_transformer.models import Transformer
 
 # Numbers of subwords of the texts in each warm-up request: one short text, then a padded batch.
@@ -104,7 +104,7 @@ def _write_warmup_requests(directory, requests, model_name):
     """
     import tensorflow as tf
 
-    path = directory / "assets.extra" / "tf_serving_warmup_requests"
+    path = directory / WARMUP_FILE
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature, inputs in requests:
