@@ -122,19 +122,3 @@ def test_a_new_seed_needs_no_new_function():
         assert len(traces) <= 2
 
 
-@pytest.mark.tensorflow_only("about its graph")
-@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
-def test_all_that_reads_logits_reads_the_same_cast(search):
-    """TensorFlow moves a cast behind changes of shape, one for each, but not behind EnsureShape."""
-    import tensorflow as tf
-
-    model = ToyModel(300, seed=1, dtype="bfloat16")
-    vector = tf.TensorSpec([None], tf.int32)
-    function = tf.function(searching(model, search), autograph=False)
-    graph = function.get_concrete_function(vector, vector, tf.TensorSpec([], tf.int32)).graph
-    functions = [function.node_def for function in graph.as_graph_def().library.function]
-    [body] = [nodes for nodes in functions if any(node.op == "Softmax" for node in nodes)]
-    casts = [node for node in body if node.op == "Cast"]
-    [cast] = [one for one in casts if one.attr["SrcT"].type == tf.bfloat16.as_datatype_enum]
-    inputs = {node.op for node in body if any(i.startswith(f"{cast.name}:") for i in node.input)}
-    assert inputs == {"EnsureShape"}

@@ -137,26 +137,6 @@ def test_a_constrained_search_equals_a_plain_search_with_rules(case, search_clas
         assert found[len(expected) :] == [empty] * (len(found) - len(expected))
 
 
-@pytest.mark.slow
-@pytest.mark.tensorflow_only("shapes can be unknown there alone")
-@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=SLOW)])
-def test_one_graph_takes_every_shape(jit_compile):
-    import tensorflow as tf
-
-    constraints = [MinimumLength(3), NoRepeatNgrams(2), SuppressTokens([1]), RepetitionPenalty(2.0)]
-    model, search = ToyModel(6, seed=1), BeamSearch(3, n_best=2, constraints=constraints)
-
-    def function(sentences, max_lengths, prefixes, max_length):
-        state = model.start(sentences, search.width)
-        prefix = ForcedPrefix(prefixes)
-        return search(model.step, state, max_lengths, max_length, constraints=[prefix])
-
-    signature = [tf.TensorSpec([None] * rank, tf.int32) for rank in (1, 1, 2, 0)]
-    traced = tf.function(function, input_signature=signature, jit_compile=jit_compile)
-    for prefixes in [np.array([[4, 5], [4, 0], [0, 0]])] + [np.zeros((3, 0))] * (not jit_compile):
-        arrays = [np.array(x, "int32") for x in ([1, 2, 3], [6, 4, 5], prefixes)]
-        found = traced(*map(tf.constant, arrays), tf.constant(6))
-        assert_same(found, function(*arrays, 6))
 
 
 @pytest.mark.parametrize("search", [

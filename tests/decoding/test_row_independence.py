@@ -78,17 +78,3 @@ def test_a_sentence_has_the_answers_that_it_has_alone(model_name, search_name):
             assert_same_hypotheses(one, expected)
 
 
-@pytest.mark.parametrize("top_p", [None, pytest.param(0.9, marks=pytest.mark.slow)])
-def test_samples_of_a_batch_that_none_leaves_do_not_depend_on_the_other_sentences(top_p):
-    model, search = model_of("sinusoidal"), Sampling(seed=5, num_samples=3, top_p=top_p)
-
-    def sample(*sentences):
-        source = np.zeros((3, 16), "int32")
-        for row, sentence in zip(source, sentences, strict=True):
-            row[: len(sentence)] = sentence
-        state = model.start_decoding(source, 3, 9)
-        return hypotheses(search(model.decode_step, state, [9, 9, 9], 9), 1)
-
-    expected = sample(SHORT, SENTENCES[0], MIDDLE)
-    assert len({tokens for tokens, _, _ in expected}) == 3
-    assert_same_hypotheses(sample(LONG, SENTENCES[0], SENTENCES[1]), expected)

@@ -81,24 +81,8 @@ def test_the_constraints_of_a_call_stay_with_their_sentences(search):
     np.testing.assert_array_equal(tokens[whole, :3], prefixes[whole])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_compiled_searches_of_known_and_unknown_batches(search):
-    model = ToyModel(7, seed=5)
-
-    def function(sentences, max_lengths):
-        return run(model, search, True, sentences, max_lengths)
-
-    compiled = compile_search(function)
-    for number in (20, 20, 5, 1, 13):
-        arrays = SENTENCES[:number], MAX_LENGTHS[:number]
-        assert_same(compiled(*arrays), run(model, search, False, *arrays))
 
 
-def test_a_graph_whose_limits_are_constants():
-    model = ToyModel(7, seed=5)
-    compiled = compile_search(lambda: run(model, BeamSearch(2), True))
-    assert_same(compiled(), run(model, BeamSearch(2), False))
 
 
 @leaves_the_batch
@@ -120,27 +104,6 @@ def test_steps_have_the_rows_of_what_is_left(search):
     assert rows_of_steps == 6 * [11] + [8, 4, 4, 2, 1] + 11 * [11]
 
 
-def test_samples_follow_the_seed_their_limits_and_their_constraints():
-    model = ToyModel(30, seed=7, sharpness=1.0)
-    search = Sampling(num_samples=3, seed=8)
-    prefixes = 4 + np.arange(20)[:, None] % 3 + np.zeros((1, 2), int)
-    options = {"leave": True, "constraints": [ForcedPrefix(prefixes), NoRepeatNgrams(3)]}
-    result, again = (run(model, search, **options) for _ in range(2))
-    assert_same(result, again)
-    tokens, lengths = array(result.tokens), array(result.lengths)
-    assert np.all(lengths <= MAX_LENGTHS[:, None]) and len(np.unique(lengths)) > 5
-    for row, length in zip(tokens.reshape(-1, MAX_LENGTH), lengths.reshape(-1), strict=True):
-        assert EOS not in row[: max(length - 1, 0)] and not row[length:].any()
-    is_long = MAX_LENGTHS >= 2
-    expected = np.broadcast_to(prefixes[is_long][:, None], (is_long.sum(), 3, 2))
-    np.testing.assert_array_equal(tokens[is_long][:, :, :2], expected)
-    # What a hypothesis scores is what the model gives its tokens, after others have left too.
-    for sentence in (2, 6, 12):
-        log_probabilities = model.next_log_probabilities(SENTENCES[sentence])
-        for sample in range(3):
-            answer = tokens[sentence, sample, : lengths[sentence, sample]].tolist()
-            total = sum(log_probabilities(answer[:i])[token] for i, token in enumerate(answer))
-            assert_close(float(result.scores[sentence, sample]), total, scale=1.0)
 
 
 @pytest.mark.slow
@@ -184,25 +147,6 @@ def transformer(**changes):
     return model
 
 
-@pytest.mark.slow
-@leaves_the_batch
-@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
-@pytest.mark.parametrize("kind", ["transformer", "ensemble"])
-def test_what_translates_lets_sentences_leave(kind, search, monkeypatch):
-    """`encode_and_search` is what `Translator`, `Parser` and every export call."""
-    model = transformer() if kind == "transformer" else Ensemble([transformer(), transformer()])
-    rows_of_steps, decode_step = [], model.decode_step
-
-    def step(tokens, parents, state):
-        rows_of_steps.append(tokens.shape[0] // search.width)
-        return decode_step(tokens, parents, state)
-
-    monkeypatch.setattr(model, "decode_step", step)
-    search = dataclasses.replace(search, constraints=(MinimumLength(9),))
-    source = np.full((8, 3), 5, "int32")
-    # Five are done before the first step, when caches are empty.
-    encode_and_search(model, source, np.array([0, 0, 4, 0, 0, 6, 2, 0], "int32"), search, 6)
-    assert rows_of_steps == [4, 4, 2, 2, 1, 1]  # a power of two
 
 
 @pytest.mark.slow

@@ -67,12 +67,6 @@ def test_dropout_falls_on_the_weights_only_while_training():
     assert (array(scores) > 0).all()
 
 
-def test_declared_shapes():
-    query, key = keras.KerasTensor((2, 3, 5, 4)), keras.KerasTensor((2, 3, 7, 4))
-    outputs, scores = ScaledDotProductAttention()(query, key, key, return_attention_scores=True)
-    assert outputs.shape == (2, 3, 5, 4) and scores.shape == (2, 3, 5, 7)
-
-
 @pytest.mark.parametrize("scale", [1.0, 0.3])
 def test_the_scale_of_dot_products(scale):
     query, key, value = heads(5, 4), heads(7, 4), heads(7, 6)

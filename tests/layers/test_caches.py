@@ -10,45 +10,12 @@ from keras import ops
 from keras_transformer import Transformer
 from keras_transformer.decoding import BeamSearch, GreedySearch, MinimumLength
 from keras_transformer.layers import Decoder, DecoderBlock
-from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache, take_entries
+from keras_transformer.layers.caches import FixedCache, GrowingCache
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 RNG = np.random.default_rng(0)
-
-
-def _empty(apart):
-    num_parts = 2 if apart else 1
-    return GrowingCache(
-        (ops.zeros((2, 3, 0, 4)),) * num_parts, (ops.zeros((2, 3, 0, 5)),) * num_parts
-    )
-
-
-def _all(parts):
-    return np.concatenate([array(part) for part in parts], axis=2)
-
-
-@pytest.mark.parametrize("num_new", [1, 4])
-@pytest.mark.parametrize("apart", [False, True])
-def test_positions_stay_in_their_order(apart, num_new):
-    keys = RNG.normal(size=(2, 3, 70 * num_new, 4)).astype("float32")
-    values = RNG.normal(size=(2, 3, 70 * num_new, 5)).astype("float32")
-    cache = _empty(apart)
-    for step in range(70):
-        before, after = step * num_new, (step + 1) * num_new
-        assert cache.length == before
-        cache = cache.extend(
-            ops.array(keys[:, :, before:after]), ops.array(values[:, :, before:after])
-        )
-        assert cache.length == after
-        np.testing.assert_array_equal(_all(cache.keys), keys[:, :, :after])
-        np.testing.assert_array_equal(_all(cache.values), values[:, :, :after])
-        if step == 40:
-            cache = cache.merged()
-    assert [part.shape[2] for part in cache.keys] == (
-        [41 * num_new, 29 * num_new] if apart else [after]
-    )
 
 
 def _visible(mask, length):
@@ -71,14 +38,6 @@ def test_the_mask_of_a_cache_hides_the_future_and_what_is_not_written(num_new):
         np.testing.assert_array_equal(_visible(cache.mask(num_new, False), length), written)
 
 
-def test_a_complete_cache_grows_at_its_end():
-    keys = RNG.normal(size=(2, 3, 6, 4)).astype("float32")
-    cache = CompleteCache(ops.array(keys[:, :, :4]), ops.array(keys[:, :, :4]))
-    cache = cache.extend(ops.array(keys[:, :, 4:]), ops.array(keys[:, :, 4:]))
-    assert cache.length == 6
-    np.testing.assert_array_equal(_all(cache.keys), keys)
-
-
 @pytest.mark.parametrize("max_length", [None, 5])
 def test_rows_of_a_decoders_cache_are_reordered_and_those_of_the_source_stay(max_length):
     decoder = Decoder([DecoderBlock(2, 8)], position=None)
@@ -96,11 +55,6 @@ def test_rows_of_a_decoders_cache_are_reordered_and_those_of_the_source_stay(max
     )
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(new, old[[1, 1]] if old.ndim else old)
-
-
-def test_scalars_belong_to_all_rows():
-    kept = take_entries({"a": ops.array([5, 6, 7]), "b": ops.array(3)}, ops.array([2, 0], "int32"))
-    assert array(kept["a"]).tolist() == [7, 5] and int(kept["b"]) == 3
 
 
 ON_JAX = pytest.mark.skipif(keras.backend.backend() == "jax", reason="caches have a fixed size")

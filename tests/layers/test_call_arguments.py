@@ -9,7 +9,9 @@ from keras_transformer.layers import (
     DecoderBlock,
     Encoder,
     EncoderBlock,
+    LearnedPositionEmbedding,
     MultiHeadAttention,
+    SinusoidalPositionEncoding,
     TiedEmbedding,
 )
 
@@ -20,12 +22,18 @@ LAYERS = {
     "decoder": lambda: Decoder([DecoderBlock(2, 12)]),
     "decoder block": lambda: DecoderBlock(2, 12),
 }
+POSITIONS = {
+    "sinusoid": SinusoidalPositionEncoding,
+    "learned": lambda: LearnedPositionEmbedding(20),
+}
 CASES = [
     *((name, STATES, *case) for name in LAYERS for case in (
         ({"padding_mask": (2, 4)}, "`padding_mask` .* 2, 5"),
         ({"padding_mask": (2, 1)}, "`padding_mask`"),
         ({"padding_mask": (3, 5)}, "`padding_mask`"),
+        ({"padding_mask": (2, 1, 5)}, "`padding_mask`"),
         ({"attention_mask": (2, 5, 6)}, "`attention_mask`"),
+        ({"attention_mask": (2, 5)}, "`attention_mask`"),
     )),
     *((name, STATES, *case) for name in ("decoder", "decoder block") for case in (
         ({"encoder_outputs": (3, 7, 8)}, "`encoder_outputs` .* 2"),
@@ -35,6 +43,7 @@ CASES = [
          "`encoder_attention_mask`"),
     )),
     *((name, (2, 5), {}, "`inputs`") for name in LAYERS),
+    *((name, (2, 5), {}, "`inputs` .*batch, length, d_model") for name in ("sinusoid", "learned")),
     ("embedding", STATES, {}, r"`inputs` must have the shape \[batch, length\]"),
     ("logits", (2, 5), {}, r"`inputs` must have the shape \[..., 8\]"),
     ("attention", STATES, {"value": (3, 7, 8)}, "`value`"),
@@ -53,7 +62,10 @@ def test_shapes_that_do_not_fit_are_refused(name, inputs, others, message, is_sy
     embedding = TiedEmbedding(9, 8)
     special = {"embedding": lambda: embedding, "attention": lambda: MultiHeadAttention(2, 4),
                "logits": lambda: lambda states: embedding(states, reverse=True)}  # fmt: skip
-    layer, others = {**LAYERS, **special}[name](), {n: tensor(n, s) for n, s in others.items()}
+    layer, others = (
+        {**LAYERS, **POSITIONS, **special}[name](),
+        {n: tensor(n, s) for n, s in others.items()},
+    )
     with pytest.raises(ValueError, match=f"^.*{message}.*Received: "):
         layer(tensor("inputs", inputs), **others)
 

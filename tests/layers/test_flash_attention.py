@@ -8,7 +8,6 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import (
-    EncoderBlock,
     MultiHeadAttention,
     RelativePosition,
     ScaledDotProductAttention,
@@ -176,25 +175,6 @@ def test_the_setting_decides(setting, query, is_allowed, blocks):
         assert found is (attend_by_blocks if query is LONG else attend_fused)
     else:
         assert found is (attend_by_blocks if blocks else None)
-
-
-def test_a_model_of_unknown_lengths_trains_with_it():
-    inputs = keras.Input((None, 8))
-    model = keras.Model(inputs, EncoderBlock(2, 12, flash_attention=True, dropout=0.0)(inputs))
-    assert model.layers[1].attention.attention.flash_attention is True
-    model.compile("sgd", "mse")
-    states = RNG.normal(size=(4, 6, 8)).astype("float32")
-    losses = model.fit(states, states * 0.5, epochs=3, verbose=0).history["loss"]
-    assert losses[2] < losses[0]
-
-
-def test_a_call_that_asks_for_the_weights_computes_them():
-    states = RNG.normal(size=(2, 5, 8)).astype("float32")
-    layer = MultiHeadAttention(2, 4, flash_attention=True)
-    outputs, weights = layer(states, states, return_attention_scores=True)
-    assert tuple(weights.shape) == (2, 2, 5, 5)
-    assert_close(array(outputs), array(layer(states, states)))
-    assert_close(array(weights).sum(axis=-1), 1.0)
 
 
 def test_what_it_cannot_do_is_named():

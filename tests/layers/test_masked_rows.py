@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import EncoderBlock, MultiHeadAttention, ScaledDotProductAttention
+from keras_transformer.layers import EncoderBlock, ScaledDotProductAttention
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import randomize
 from tests.precision.gradients import array, value_and_gradients
@@ -42,28 +42,6 @@ def test_attention(policy):
         assert np.isfinite(gradient).all()
         assert gradient[0].any() and not gradient[1].any()
     assert not gradients[0][0, :, 2].any()
-
-
-@pytest.mark.parametrize("policy", policies())
-def test_multi_head_attention_and_its_weights(policy):
-    layer = MultiHeadAttention(num_heads=2, key_dim=3, dtype=policy)
-    query, value = variables(policy, (2, 5, 8), (2, 6, 8))
-    layer.build(query.shape, value.shape)
-    randomize(layer)
-
-    def outputs(mask):
-        return layer(ops.copy(query), ops.copy(value), attention_mask=mask)
-
-    result = array(outputs(MASK))
-    assert not result[0, 2].any() and not result[1].any() and result[0, 0].any()
-    for mask in (MASK, np.zeros_like(MASK)):
-        _, gradients = value_and_gradients(
-            lambda mask=mask: ops.sum(ops.square(outputs(mask) + 1)),
-            [query, value, *layer.trainable_variables],
-        )
-        assert all(np.isfinite(gradient).all() for gradient in gradients)
-        assert not gradients[0][1].any() and not gradients[1][1].any()
-        assert any(gradient.any() for gradient in gradients) == mask.any()
 
 
 @pytest.mark.parametrize(

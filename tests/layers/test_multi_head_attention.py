@@ -126,12 +126,6 @@ def test_a_cache_of_values_with_keys_of_their_own():
     assert_close(array(outputs), array(want), dtype=WIDEST)
 
 
-def test_symbolic_cross_attention_declares_its_scores_by_the_keys():
-    query, value = keras.KerasTensor((2, 5, 12)), keras.KerasTensor((2, 7, 9))
-    outputs, scores = MultiHeadAttention(3, 4)(query, value, return_attention_scores=True)
-    assert outputs.shape == (2, 5, 12) and scores.shape == (2, 3, 5, 7)
-
-
 def test_implicit_masks_of_value_and_key_are_honored_and_that_of_the_query_passed_on():
     class Mask(keras.layers.Layer):
         def call(self, inputs):

@@ -60,12 +60,6 @@ def test_positions_may_differ_from_row_to_row():
     assert_close(array(layer(inputs, positions=positions)), want, dtype=WIDEST)
 
 
-@pytest.mark.parametrize("layer", [SinusoidalPositionEncoding(), LearnedPositionEmbedding(3)])
-def test_the_mask_of_the_inputs_is_passed_on(layer):
-    inputs = keras.layers.Embedding(5, 4, mask_zero=True)(np.array([[1, 0]]))
-    assert array(layer(inputs)._keras_mask).tolist() == [[1, 0]]
-
-
 def test_an_odd_width_is_refused():
     with pytest.raises(ValueError, match=r"must be even.*Received: inputs_shape=\(1, 2, 7\)"):
         SinusoidalPositionEncoding()(ops.zeros((1, 2, 7)))

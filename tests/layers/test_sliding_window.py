@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import AdditiveAttention, Encoder, EncoderBlock, MultiHeadAttention
+from keras_transformer.layers import MultiHeadAttention
 from keras_transformer.layers.caches import GrowingCache
 from tests.closeness import assert_close
 from tests.layers.decoding import decode
-from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array, randomize
 from tests.precision.gradients import value_and_gradients
 
@@ -96,13 +95,6 @@ def test_it_is_the_window_of_keras(is_causal):
     assert_close(array(outputs), array(expected))
 
 
-def test_additive_scores_have_a_window_too():
-    layer, dense = pair(window=5, attention=AdditiveAttention)
-    inputs = RNG.normal(size=(2, 40, 12)).astype("float32")
-    expected = dense(inputs, inputs, attention_mask=band(40, 5))
-    assert_close(array(layer(inputs, inputs)), array(expected))
-
-
 @pytest.mark.parametrize("step", [1, 3, 40])
 @pytest.mark.parametrize("window", [1, 2, 6, 60])
 def test_a_rolling_cache_gives_the_outputs_of_the_whole(window, step):
@@ -134,29 +126,6 @@ def test_gradients_are_those_of_the_band():
         found.append(value_and_gradients(total, [inputs, *layer.trainable_variables])[1])
     for gradient, expected in zip(*found, strict=True):
         assert_close(gradient, expected)
-
-
-def test_dropout_drops_weights_of_the_band():
-    layer, _ = pair(window=4, dropout=0.5)
-    inputs = RNG.normal(size=(2, 50, 12)).astype("float32")
-    options = {"return_attention_scores": True}
-    _, weights = layer(inputs, inputs, training=True, **options)
-    _, kept = layer(inputs, inputs, **options)
-    share = np.mean(array(weights)[array(kept) > 0] == 0)
-    assert 0.4 < share < 0.6
-
-
-def test_saving_a_block_keeps_the_window(tmp_path):
-    inputs = keras.Input((None, 8))
-    model = keras.Model(inputs, Encoder([EncoderBlock(2, 12, sliding_window=3)])(inputs))
-    loaded = reloaded(model, tmp_path)
-    assert loaded.layers[1].blocks[0].attention.sliding_window == 3
-    states = RNG.normal(size=(1, 20, 8)).astype("float32")
-    np.testing.assert_array_equal(array(loaded(states)), array(model(states)))
-    far = states.copy()
-    far[:, -1] += 1.0
-    changed = np.abs(array(model(far)) - array(model(states))).max(axis=(0, 2)) > 0
-    assert list(np.flatnonzero(changed)) == [17, 18, 19]
 
 
 @pytest.mark.slow

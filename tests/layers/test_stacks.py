@@ -82,11 +82,6 @@ def test_pre_norm_adds_one_final_norm_and_post_norm_none():
                 assert not has_norm or stack.norm_layer.epsilon == 1e-6
 
 
-def test_no_position_at_all():
-    stack = encoder(position=None)
-    assert_close(array(stack(INPUTS[:, ::-1].copy())), array(stack(INPUTS))[:, ::-1], dtype=WIDEST)
-
-
 def test_own_positions_are_used():
     stack = encoder()
     shifted = array(stack(INPUTS, positions=np.arange(100, 105, dtype="int32")))
@@ -148,20 +143,6 @@ def test_a_keras_mask_of_new_tokens_does_not_break_the_cache(stops, max_length):
     assert_close(outputs[ids != 0], want[ids != 0])
 
 
-def test_scores_of_every_block():
-    outputs, scores = encoder()(INPUTS, return_attention_scores=True)
-    assert outputs.shape == INPUTS.shape and [s.shape for s in scores] == [(2, 2, 5, 5)] * 2
-    stack = decoder()
-    outputs, scores = stack(
-        INPUTS, SOURCE, encoder_padding_mask=SOURCE_PADDING, return_attention_scores=True
-    )
-    expected = array(stack(INPUTS, SOURCE, encoder_padding_mask=SOURCE_PADDING))
-    assert_close(array(outputs), expected, dtype=WIDEST)
-    for block_scores in scores:
-        assert not array(block_scores["cross"])[0, ..., 4:].any()
-        assert_close(array(block_scores["cross"]).sum(-1), 1.0, dtype=WIDEST)
-
-
 def test_blocks_that_were_built_before_keep_their_weights():
     """A block from elsewhere, or one position table for both stacks."""
     block, table = EncoderBlock(2, 12), LearnedPositionEmbedding(9)
@@ -173,31 +154,6 @@ def test_blocks_that_were_built_before_keep_their_weights():
     after = [*block.get_weights(), *table.get_weights()]
     assert all(map(np.array_equal, before, after))
     assert len(stack.weights) == 13
-
-
-def test_foreign_blocks_are_welcome():
-    @keras.saving.register_keras_serializable(package="test_stacks")
-    class Doubling(keras.layers.Layer):
-        def call(self, inputs, padding_mask=None, attention_mask=None, training=None):
-            return 2 * inputs
-
-    stack = Encoder([Doubling(), Doubling()], position=None)
-    assert_close(array(stack(INPUTS)), 4 * INPUTS)
-    again = Encoder.from_config(stack.get_config())
-    assert isinstance(again.blocks[0], Doubling) and again.position is None
-
-
-def test_a_cache_of_a_decoder_that_is_not_built_is_explained():
-    with pytest.raises(ValueError, match="Decoder 'decoder.*not built"):
-        decoder().make_cache(batch_size=1)
-
-
-def test_dropout_falls_on_the_sum_of_embedding_and_position_while_training():
-    stack = Encoder([EncoderBlock(2, 12, dropout=0.0)], dropout=0.9, seed=1)
-    ones = np.ones((1, 5, 8), "float32")
-    quiet = array(stack(ones))
-    assert not np.allclose(array(stack(ones, training=True)), quiet)
-    np.testing.assert_array_equal(array(stack(ones, training=False)), quiet)
 
 
 @pytest.mark.parametrize("make", [
@@ -230,20 +186,6 @@ def test_training_reaches_every_dropout_of_a_stateless_call(stack_class, block, 
     for state, new, variable in zip(states, new_states, stack.non_trainable_variables, strict=True):
         assert np.any(array(new) != state)
         np.testing.assert_array_equal(array(new), array(variable))
-
-
-def test_training_reaches_a_block_of_the_user():
-    seen = []
-
-    class Block(keras.layers.Layer):
-        def call(self, inputs, padding_mask=None, attention_mask=None, training=None):
-            seen.append(training)
-            return inputs
-
-    stack = Encoder([Block()])
-    for training in (True, False):
-        stack(INPUTS.astype("float32"), training=training)
-    assert seen[-2:] == [True, False]
 
 
 class Halved(EncoderBlock):

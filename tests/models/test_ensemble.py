@@ -72,11 +72,6 @@ def test_scores_are_sums_of_the_average(models, translator):
         assert_close(found.log_probability, expected, scale=1.0)
 
 
-@pytest.mark.slow
-def test_copies_of_a_model_are_that_model():
-    model = tiny_model()
-    expected = Translator(model, tiny_tokenizer()).translate(TEXTS)
-    assert Translator(Ensemble([model] * 2), tiny_tokenizer()).translate(TEXTS) == expected
 
 
 def test_attention_has_the_heads_of_all_models(models):
