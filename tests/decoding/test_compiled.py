@@ -120,5 +120,3 @@ def test_a_new_seed_needs_no_new_function():
     assert np.array_equal(tokens[0], tokens[2]) and not np.array_equal(tokens[0], tokens[1])
     if keras.config.backend() != "torch":
         assert len(traces) <= 2
-
-

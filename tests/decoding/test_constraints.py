@@ -19,7 +19,6 @@ from tests.closeness import assert_close
 from tests.decoding.toy_model import (
     EOS,
     ToyModel,
-    assert_same,
     assert_same_hypotheses,
     hypotheses,
 )
@@ -135,8 +134,6 @@ def test_a_constrained_search_equals_a_plain_search_with_rules(case, search_clas
         assert_same_hypotheses(found[: len(expected)], expected)
         empty = ((), -np.inf, -np.inf)
         assert found[len(expected) :] == [empty] * (len(found) - len(expected))
-
-
 
 
 @pytest.mark.parametrize("search", [

@@ -76,5 +76,3 @@ def test_a_sentence_has_the_answers_that_it_has_alone(model_name, search_name):
         found = answers(names, batch)[start : start + 3]
         for one, expected in zip(found, alone, strict=True):
             assert_same_hypotheses(one, expected)
-
-

@@ -1,6 +1,5 @@
 """Finished sentences leave the batch, and every answer is what it is when they stay."""
 
-import dataclasses
 import functools
 
 import keras
@@ -14,13 +13,11 @@ from keras_transformer.decoding import (
     GreedySearch,
     MinimumLength,
     NoRepeatNgrams,
-    Sampling,
     compile_search,
 )
-from keras_transformer.inference.batch_inference import encode_and_search
 from keras_transformer.models import Ensemble, Transformer, TransformerConfig
 from tests.closeness import assert_close
-from tests.decoding.toy_model import EOS, ToyModel, array, assert_same
+from tests.decoding.toy_model import ToyModel, array, assert_same
 
 SEARCHES = [
     GreedySearch(),
@@ -81,10 +78,6 @@ def test_the_constraints_of_a_call_stay_with_their_sentences(search):
     np.testing.assert_array_equal(tokens[whole, :3], prefixes[whole])
 
 
-
-
-
-
 @leaves_the_batch
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
 def test_steps_have_the_rows_of_what_is_left(search):
@@ -102,8 +95,6 @@ def test_steps_have_the_rows_of_what_is_left(search):
         search(step, state, np.arange(1, 12), 11, keep_sentences=keep)
     # Half are done after six steps. What stays is a power of two.
     assert rows_of_steps == 6 * [11] + [8, 4, 4, 2, 1] + 11 * [11]
-
-
 
 
 @pytest.mark.slow
@@ -145,8 +136,6 @@ def transformer(**changes):
     for weight in model.trainable_weights:
         weight.assign(weight + generator.normal(0, 0.3, weight.shape))
     return model
-
-
 
 
 @pytest.mark.slow

@@ -170,49 +170,31 @@ def change(directory, place, value):
 
 
 TRANSLATORS = [
-    ({"model.activation": "foo"}, "`activation`.*'foo'"),
     ({"model.activation": "glu"}, "`activation`.*'glu'"),
-    ({"model.intermediate_dim": 10**6}, "the model has"),
     ({"model.num_encoder_layers": 1000}, "the model has"),
     ({"model.num_encoder_layers": 1001}, "num_encoder_layers=1001"),
-    ({"model.num_decoder_layers": 2**31 - 1}, "num_decoder_layers=2147483647"),
-    ({"model.sliding_window": 2**31 - 1}, "sliding_window=2147483647"),
     ({"model.vocab_size": 2**31}, "vocab_size"),
     ({"model.norm_epsilon": float("inf")}, "norm_epsilon=inf"),
     ({"extra_length": 2**31}, "`extra_length` must be at most 16,384"),
-    ({"extra_length": 10**6}, "extra_length=1000000"),
     ({"max_source_length": 10**6}, "max_source_length=1000000"),
     ({"shared_tokenizer": "false"}, "shared_tokenizer='false'"),
-    ({"task": ["parsing"]}, r"task=\['parsing'\]"),
     ({"task": "cooking"}, "config.json.*task. must be one of .*'cooking'"),
     ({"search.name": ["beam"]}, r"name=\['beam'\]"),
-    ({"search.constraints.0.name": {}}, "name={}"),
     ({"search.length_penalty": 10**400}, "config.json"),
     ({"format": 2}, "config.json: .*format=2"),
-    ({"search.beam_size": 0}, "config.json: .*beam_size=0"),
     ({"search.beam_size": 10**9}, "config.json: .*from 1 to 4096. Received"),
-    ({"search.name": "best"}, "config.json: .*name='best'"),
-    ({"search": 5}, "config.json"),
     ({"model": None}, "config.json: the entry 'model' is missing"),
-    ({"extra_length": -1}, "config.json: .*extra_length=-1"),
     ({"model.d_model": 33}, "config.json: .*d_model=33"),
     ({"model.color": "red"}, "config.json: .*no such setting"),
-    ({"model.vocab_size": "many"}, "config.json: .*vocab_size='many'"),
     ({"model.vocab_size": 321}, "tokenizer.*: the tokenizer has .* has 321"),
-    ({"model.d_model": 64}, "model.weights.h5"),
-    ({"model.num_encoder_layers": 2}, "model.weights.h5"),
-    ({"model.norm": "pre"}, "model.weights.h5"),
-    *(({"sentence_profile": value}, "config.json")
-      for value in ({"longest": 1}, {"usual_length": "a"}, [], 3)),
+    ({"sentence_profile": {"longest": 1}}, "config.json"),
     # As many parameters as before, in other places.
     ({"model.key_dim": 6, "model.value_dim": 10}, "model.weights.h5"),
 ]  # fmt: skip
 PARSERS = [
     ({"constrained": "false"}, "constrained='false'"),
     ({"linearization": {"verbs": True}}, "Linearization has no such setting.*verbs"),
-    ({"linearization": None}, "saved as a dict. Received: values=None"),
     ({"extra_length": 2}, "at least 3"),
-    ({"linearization": {"words": True, "tags": True}, "constrained": True}, "must be False"),
 ]
 
 
@@ -230,16 +212,6 @@ def test_a_value_out_of_range_is_named(copy_of, name, changes, message):
 
 def listing(folder):
     return {path: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in folder.rglob("*")}
-
-
-def test_reading_a_model_changes_nothing_where_a_link_points(translator, copy_of, tmp_path):
-    victim = copy_of("parser")
-    (victim / "thesis.txt").write_text("years of work")
-    (victim / "config.json.obsolete").touch()
-    (translator / ".replacing").symlink_to("../parser")
-    before = listing(tmp_path)
-    Translator.load(translator)
-    assert listing(tmp_path) == before
 
 
 @pytest.fixture
@@ -408,14 +380,6 @@ def test_no_pipe_and_no_device_is_read(translator, name, make):
             average_checkpoints([path], translator / "mean.weights.h5")
 
 
-def test_the_text_of_a_prepared_corpus_is_no_pipe(copy_of):
-    corpus = PreparedCorpus.load(copy_of("prepared"))
-    (corpus.directory / "valid.jsonl").unlink()
-    os.mkfifo(corpus.directory / "valid.jsonl")
-    with pytest.raises(UserError, match="valid.jsonl' is missing or damaged"):
-        corpus.valid_text  # noqa: B018
-
-
 def test_files_larger_than_any_of_their_kind_are_refused(tmp_path):
     with open(tmp_path / "config.json", "wb") as file:
         file.truncate(2**22 + 1)  # a sparse file, which takes no room
@@ -427,9 +391,3 @@ def test_files_larger_than_any_of_their_kind_are_refused(tmp_path):
         with pytest.raises(UserError, match=f"{name}' cannot be loaded: it is larger than"):
             load_tokenizer(tmp_path)
         (tmp_path / name).unlink()
-
-
-@pytest.mark.parametrize("content", ["[" * 100_000, "9" * 5000, "[]", "{", "", '{"a": \x00}'])
-def test_what_is_no_json_object_is_damaged(translator, content):
-    (translator / "config.json").write_text(content)
-    assert "config.json' is damaged" in refusal(translator)

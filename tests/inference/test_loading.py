@@ -41,11 +41,6 @@ def test_several_directories_are_an_ensemble_with_the_settings_of_the_first(dire
     assert isinstance(alone.model, Transformer) and alone.recipe.warmup_steps == 7
 
 
-def test_all_are_computed_in_the_dtype_that_is_asked_for(directories):
-    found = Translator.load(directories, dtype="bfloat16")
-    assert {model.dtype_policy.name for model in found.model.models} == {"bfloat16"}
-
-
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_a_quantized_model_is_not_written_and_replaces_nothing(directories):
     translator = Translator.load(directories[0])

@@ -12,7 +12,6 @@ from keras_transformer.decoding import BeamSearch, GreedySearch, SearchResult
 from keras_transformer.errors import UserError
 from keras_transformer.inference import SentenceProfile
 from keras_transformer.inference.batch_inference import BatchInference
-from keras_transformer.inference.translator import Translator
 from tests.tiny_translator import sentence, tiny_tokenizer, tiny_translator
 
 SENTENCES = [sentence(3 + seed % 4, seed) + "." for seed in range(9)]
@@ -61,20 +60,6 @@ def num_subwords(text):
 
 
 class TestSplit:
-    def test_the_answer_is_that_of_the_parts_packed_by_hand(self, translator):
-        parts = []
-        for following in SENTENCES:
-            if not parts or num_subwords(f"{parts[-1]} {following}") > 23:
-                parts.append(following)
-            else:
-                parts[-1] += f" {following}"
-        assert 1 < len(parts) < len(SENTENCES)
-        answers = [translator.translate([part])[0] for part in parts]
-        expected = " ".join(answer for answer in answers if answer)
-        short = SENTENCES[0]
-        found = translator.translate(["", TEXT, short])
-        assert found == ["", expected, translator.translate([short])[0]]
-
     @pytest.mark.parametrize("batch_size", [1, 7])
     def test_nothing_of_a_text_is_lost_or_moved(self, echo, batch_size):
         texts = [
@@ -142,11 +127,6 @@ class TestSplit:
         with pytest.raises(ValueError, match="1 prefixes and 2 texts"):
             echo.translate([TEXT, "a"], prefixes=["a"])
 
-    def test_the_translation_begins_with_the_prefix(self, translator):
-        (plain,) = translator.translate([TEXT])
-        (found,) = translator.translate([TEXT], prefixes=["the old house"])
-        assert found.startswith("the old house") and found != plain
-
     def test_progress_counts_texts_that_are_whole(self, echo):
         calls, texts = [], [TEXT, "a dog", "", TEXT]
         echo.translate(texts, batch_size=1, progress=lambda *numbers: calls.append(numbers))
@@ -204,16 +184,6 @@ class TestSentencesOfTheTraining:
         translator.sentence_profile = SentenceProfile(9, 9, True)
         translator.hypotheses(["a dog. a cat.", "a dog"])
         assert "1 of 2 texts have more sentences" in caplog.text
-
-    def test_the_model_directory_keeps_the_profile(self, tmp_path):
-        profile = SentenceProfile(20, 23, True, ("dr",))
-        translator = tiny_translator(sentence_profile=profile)
-        translator.save(tmp_path / "model")
-        assert Translator.load(tmp_path / "model").sentence_profile == profile
-        translator.sentence_profile = None  # as earlier versions wrote it
-        translator.save(tmp_path / "model")
-        assert "sentence_profile" not in (tmp_path / "model" / "config.json").read_text()
-        assert Translator.load(tmp_path / "model").sentence_profile is None
 
 
 class TestOtherWays:

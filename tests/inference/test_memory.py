@@ -40,7 +40,7 @@ def test_fewer_searches_at_a_time_where_all_do_not_fit(memory):
 @pytest.mark.parametrize("search", [BeamSearch(4_096), Sampling(num_samples=4_096)])
 def test_a_search_that_does_not_fit_is_refused_before_it_begins(search, memory, monkeypatch):
     memory(1e6)
-    monkeypatch.setattr(BatchInference, "search", lambda *_, **__: pytest.fail("searched"))
+    monkeypatch.setattr(BatchInference, "search_batch", lambda *_, **__: pytest.fail("searched"))
     with pytest.raises(UserError, match=r"about .* GB .*Received: 4,096 beams or samples"):
         tiny_translator().translate(["a dog"], search=search)
     assert tiny_translator().translate([""], search=search) == [""]

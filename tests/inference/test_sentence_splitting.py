@@ -140,14 +140,6 @@ def test_units_that_have_more_subwords_together_than_alone_stay_alone():
     assert [part.text for part in parts] == ["One. ", "Two. ", "Three. ", "Four."]
 
 
-@pytest.mark.parametrize("limit", [2, 7, 50])
-def test_the_texts_of_the_parts_joined_as_answers_are_the_text_with_single_spaces(limit):
-    for text in (ODD["sentences"], ODD["words"], f"one {'x' * 300} two.", "红色的房子" * 50):
-        parts = split_text(text, limit, TOKENIZERS["sentencepiece"])
-        assert len(parts) > 3
-        assert _join([(part, part.text.strip()) for part in parts]) == text
-
-
 def test_an_empty_answer_leaves_no_space():
     parts = [TextPart("a ", [4]), TextPart("b", [5], ends_word=False), TextPart("c ", [6])]
     for answers, expected in ((["", "B", ""], "B"), (["A", "", "C"], "A C"), ("ABC", "A BC")):

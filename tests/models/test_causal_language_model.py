@@ -179,5 +179,3 @@ def test_an_export_generates(tmp_path):
 def test_wrong_arguments_are_explained(arguments, words):
     with pytest.raises(ValueError, match=words):
         make(LearnedPositionEmbedding(LENGTH)).generate(*arguments)
-
-

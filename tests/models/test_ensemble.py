@@ -72,8 +72,6 @@ def test_scores_are_sums_of_the_average(models, translator):
         assert_close(found.log_probability, expected, scale=1.0)
 
 
-
-
 def test_attention_has_the_heads_of_all_models(models):
     source, target = ops.array([[5, 6, 7, EOS_ID]]), ops.array([[BOS_ID, 8, 9]])
     found = Ensemble(models).attention_scores(source, target)["cross"]

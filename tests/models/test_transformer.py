@@ -1,7 +1,6 @@
 """The model: the oracle's logits, decoding in steps, precision, saving, training."""
 
 import functools
-import json
 
 import keras
 import numpy as np
@@ -62,10 +61,6 @@ def test_one_matrix_is_shared_three_ways():
     two = small(target_vocab_size=15)
     shapes = [tuple(w.shape) for w in two.weights if w.path.endswith("embeddings")]
     assert sorted(shapes) == [(12, 8), (15, 8)]
-
-
-
-
 
 
 @pytest.mark.parametrize("dtype", [
@@ -169,8 +164,6 @@ def test_a_cache_grows_in_a_loop_also_where_every_other_size_is_known(dtype):
     np.testing.assert_array_equal(compiled(SOURCE), tokens)
 
 
-
-
 def test_norm_epsilon_reaches_every_norm():
     model = small(norm="pre", norm_epsilon=1e-3)
     norms = [model.encoder.norm_layer, model.decoder.norm_layer]
@@ -178,8 +171,6 @@ def test_norm_epsilon_reaches_every_norm():
         # dir and not vars: a torch module keeps its parts outside its dictionary.
         norms += [getattr(block, name) for name in dir(block) if name.endswith("_norm")]
     assert [norm.epsilon for norm in norms] == [1e-3] * 7
-
-
 
 
 @pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="TensorFlow has such steps")
