@@ -41,31 +41,6 @@ def test_compiled_equals_eager(search):
         assert tuple(result.tokens.shape) == (len(sentences), result.scores.shape[1], max_length)
 
 
-@pytest.mark.slow
-@pytest.mark.tensorflow_only("shapes can be unknown there alone")
-@pytest.mark.parametrize(
-    "search,jit_compile",
-    [*((search, False) for search in SEARCHES), *((search, True) for search in SEARCHES[:2])],
-    ids=str,
-)
-def test_one_graph_takes_every_batch_and_length(search, jit_compile):
-    import tensorflow as tf
-
-    function = searching(ToyModel(6, seed=1), search)
-    vector = tf.TensorSpec([None], tf.int32)
-    traced = tf.function(
-        function,
-        input_signature=[vector, vector, tf.TensorSpec([], tf.int32)],
-        jit_compile=jit_compile,
-    )
-    # XLA compiles for each shape: one will do.
-    for sentences, max_lengths, max_length in SHAPES[: 1 if jit_compile else None]:
-        found = traced(tf.constant(sentences), tf.constant(max_lengths), tf.constant(max_length))
-        expected = function(np.array(sentences), np.array(max_lengths, "int32"), max_length)
-        assert_same(found, expected)
-    assert traced.experimental_get_tracing_count() == 1
-
-
 @pytest.mark.tensorflow_only("shapes can be unknown there alone")
 @pytest.mark.parametrize("search", [Sampling(), BeamSearch(3, constraints=[MinimumLength(2)])])
 def test_an_unknown_vocabulary_is_refused_where_its_size_matters(search):

@@ -97,37 +97,6 @@ def test_steps_have_the_rows_of_what_is_left(search):
     assert rows_of_steps == 6 * [11] + [8, 4, 4, 2, 1] + 11 * [11]
 
 
-@pytest.mark.slow
-@pytest.mark.tensorflow_only("shapes can be unknown there alone")
-@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
-def test_known_batches_stay_known_where_steps_forget_shapes(search):
-    """`while_loop` alone would refuse the state."""
-    import tensorflow as tf
-
-    model = ToyModel(7, seed=5)
-
-    def forget(tree):
-        return keras.tree.map_structure(
-            lambda leaf: tf.compat.v1.placeholder_with_default(leaf, [None] * len(leaf.shape)), tree
-        )
-
-    def step(tokens, parents, state):
-        logits, state = model.step(tokens, parents, state)
-        return logits, forget(state)
-
-    def keep(state, sentences):
-        return forget(keep_rows(search.width, state, sentences))
-
-    @tf.function
-    def compiled():
-        state = model.start(SENTENCES, search.width)
-        result = search(step, state, MAX_LENGTHS, MAX_LENGTH, keep_sentences=keep)
-        assert result.tokens.shape == (20, 1, MAX_LENGTH)
-        return result
-
-    assert_same(compiled(), run(model, search, leave=False))
-
-
 def transformer(**changes):
     sizes = {"d_model": 16, "intermediate_dim": 24, "num_heads": 2, "dropout": 0.0}
     layers = {"num_encoder_layers": 1, "num_decoder_layers": 2}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import EOS_ID, MappedTokenizer, train_sentencepiece
-from keras_transformer.decoding import BeamSearch, GreedySearch, SearchResult
+from keras_transformer.decoding import GreedySearch, SearchResult
 from keras_transformer.errors import UserError
 from keras_transformer.inference import SentenceProfile
 from keras_transformer.inference.batch_inference import BatchInference
@@ -193,24 +193,3 @@ class TestOtherWays:
         assert len(translator.translate(["a"], long_texts="error")) == 1
         with pytest.raises(ValueError, match="`long_texts` must be one of 'split', .*'cut'"):
             translator.translate(["a"], long_texts="cut")
-
-
-class TestBatches:
-    @pytest.mark.slow
-    @pytest.mark.parametrize("as_one_text", [True, False])
-    @pytest.mark.parametrize("batch_size, search", [(32, GreedySearch()), (500, BeamSearch(5))])
-    def test_ten_thousand_sentences_come_in_batches_of_bounded_size(
-        self, echo, batch_size, search, as_one_text
-    ):
-        sentences = [sentence(1 + seed % 4, seed) + "." for seed in range(10_000)]
-        texts = [" ".join(sentences)] if as_one_text else sentences
-        assert echo.translate(texts, search, batch_size) == texts
-        sizes = echo.asked.batches
-        rows = [size[0] for size in sizes]
-        assert max(rows) <= batch_size
-        assert max(number * positions for number, _, positions in sizes) <= 2**15
-        # No batch is smaller than it need be, and long ones come first.
-        assert min(rows[:-1]) >= min(batch_size, 2**15 // max(size[2] for size in sizes))
-        assert [width for _, width, _ in sizes] == sorted((w for _, w, _ in sizes), reverse=True)
-        if not as_one_text:
-            assert sum(rows) == 10_000

@@ -57,12 +57,6 @@ class TestTranslate:
         assert translator.translate(texts[:2], num_streams=5) == translator.translate(texts[:2])
         assert translator.translate([], num_streams=2) == []
 
-    @pytest.mark.slow
-    def test_streams_draw_the_same_samples(self, translator):
-        texts = [sentence(1 + number % 9, number) for number in range(40)]
-        drawn = [translator.translate(texts, Sampling(), 16, num_streams=n) for n in (1, 4)]
-        assert drawn[0] == drawn[1] and len(set(drawn[0])) > 30
-
     def test_streams_work_at_the_same_time_on_even_shares(self, translator, monkeypatch):
         barrier, batches = threading.Barrier(2, timeout=60), []
         search = translator._inference.search_batch

@@ -9,11 +9,8 @@ from keras_transformer.layers import (
     RotaryPosition,
     SinusoidalPositionEncoding,
 )
-from keras_transformer.models import Transformer, TransformerConfig
-from keras_transformer.settings.transformer_config import count_parameters
 from tests.closeness import assert_close
 from tests.layers.decoding import decode
-from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array, randomize
 
 RNG = np.random.default_rng(2)
@@ -65,24 +62,6 @@ def test_a_window_has_the_same_positions(kind):
     distance = np.abs(np.arange(9) - np.arange(9)[:, None])
     expected = dense(INPUTS, INPUTS, attention_mask=(distance < 3)[None])
     assert_close(array(layer(INPUTS, INPUTS)), array(expected))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_has_them_and_is_saved(kind, tmp_path):
-    config = TransformerConfig(
-        vocab_size=12, num_encoder_layers=1, num_decoder_layers=1, d_model=8, intermediate_dim=12,
-        num_heads=2, position=kind, max_distance=3, sliding_window=4,
-    )  # fmt: skip
-    model = Transformer(config)
-    assert model.count_params() == count_parameters(config)
-    ids = {name: RNG.integers(1, 12, (2, 7)).astype("int32") for name in ("source", "target")}
-    randomize(model)
-    expected = array(model(ids))
-    # No position is added to the embedding, and all are told apart.
-    assert model.encoder.position is None
-    other = {**ids, "source": ids["source"][:, ::-1].copy()}
-    assert np.abs(array(model(other)) - expected).max() > 1e-3
-    np.testing.assert_array_equal(array(reloaded(model, tmp_path)(ids)), expected)
 
 
 def test_what_makes_no_sense_is_named():

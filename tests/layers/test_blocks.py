@@ -24,15 +24,6 @@ def built(block, *inputs):
     return block
 
 
-def test_a_post_norm_block_ends_in_a_norm_and_a_pre_norm_block_does_not():
-    means = {}
-    for norm in ("post", "pre"):
-        outputs = array(EncoderBlock(**SIZES, norm=norm, dropout=0.0)(INPUTS.astype("float32")))
-        means[norm] = np.abs(outputs.mean(-1)).max()
-    assert_close(means["post"], 0.0, scale=1.0)
-    assert means["pre"] > 1e-2
-
-
 @pytest.mark.parametrize("max_length", [None, 9])
 @pytest.mark.parametrize("norm, width, stops", [
     ("post", 3, [1, 2, 3, 4, 5]), ("post", 1, [2, 5]), ("pre", 3, [2, 5]),
@@ -124,3 +115,12 @@ def test_bad_decoder_calls_are_explained():
             call()
     with pytest.raises(TypeError, match="source_mask"):
         block(INPUTS, SOURCE, source_mask=SOURCE_PADDING)
+
+
+def test_a_post_norm_block_ends_in_a_norm_and_a_pre_norm_block_does_not():
+    means = {}
+    for norm in ("post", "pre"):
+        outputs = array(EncoderBlock(**SIZES, norm=norm, dropout=0.0)(INPUTS.astype("float32")))
+        means[norm] = np.abs(outputs.mean(-1)).max()
+    assert_close(means["post"], 0.0, scale=1.0)
+    assert means["pre"] > 1e-2

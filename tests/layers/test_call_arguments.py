@@ -43,7 +43,7 @@ CASES = [
          "`encoder_attention_mask`"),
     )),
     *((name, (2, 5), {}, "`inputs`") for name in LAYERS),
-    *((name, (2, 5), {}, "`inputs` .*batch, length, d_model") for name in ("sinusoid", "learned")),
+    *((name, (2, 6), {}, "`inputs` .*batch, length, d_model") for name in ("sinusoid", "learned")),
     ("embedding", STATES, {}, r"`inputs` must have the shape \[batch, length\]"),
     ("logits", (2, 5), {}, r"`inputs` must have the shape \[..., 8\]"),
     ("attention", STATES, {"value": (3, 7, 8)}, "`value`"),

@@ -39,16 +39,6 @@ def test_equals_the_oracle(num_heads, key_dim, value_dim, use_bias):
     assert_close(array(again), array(outputs), dtype=WIDEST)
 
 
-def test_causal_mask_equals_the_oracle_and_combines_with_others():
-    layer = MultiHeadAttention(3, 4, dtype=WIDEST)
-    query = states(6)
-    mask = RNG.random((2, 6, 6)) < 0.7
-    outputs = layer(query, query, attention_mask=mask, use_causal_mask=True)
-    x = {"query": query, "value": query, "attention_mask": mask & oracle.causal_mask(6)}
-    want, _ = oracle_outputs.multi_head_attention(layer, x)
-    assert_close(array(outputs), want, dtype=WIDEST)
-
-
 @pytest.mark.parametrize("policy", [FLOAT64, "float32", "mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("dropout, with_scores", [(0.0, True), (0.3, False), (0.3, True)])
 def test_causality_whatever_else_is_asked_for(policy, dropout, with_scores):
@@ -174,3 +164,13 @@ def test_bad_calls_are_explained():
     ):
         with pytest.raises(ValueError, match=message):
             layer(query, value, **options)
+
+
+def test_causal_mask_equals_the_oracle_and_combines_with_others():
+    layer = MultiHeadAttention(3, 4, dtype=WIDEST)
+    query = states(6)
+    mask = RNG.random((2, 6, 6)) < 0.7
+    outputs = layer(query, query, attention_mask=mask, use_causal_mask=True)
+    x = {"query": query, "value": query, "attention_mask": mask & oracle.causal_mask(6)}
+    want, _ = oracle_outputs.multi_head_attention(layer, x)
+    assert_close(array(outputs), want, dtype=WIDEST)

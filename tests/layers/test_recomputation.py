@@ -36,12 +36,6 @@ def test_the_training_is_the_same(dtype):
     assert_all_close(trained(True, dtype), trained(False, dtype), dtype)
 
 
-@pytest.mark.slow
-@pytest.mark.tensorflow_only("the eager mode of TensorFlow")
-def test_the_eager_training_is_the_same():
-    assert_all_close(trained(True, run_eagerly=True), trained(False))
-
-
 def test_scores_and_saving(tmp_path):
     inputs = keras.Input((None, 8))
     encoder = Encoder([EncoderBlock(2, 12)], remat=True)
