@@ -124,3 +124,8 @@ def test_a_post_norm_block_ends_in_a_norm_and_a_pre_norm_block_does_not():
         means[norm] = np.abs(outputs.mean(-1)).max()
     assert_close(means["post"], 0.0, scale=1.0)
     assert means["pre"] > 1e-2
+
+
+def test_layer_norms_use_the_papers_epsilon():
+    block = built(EncoderBlock(**SIZES), INPUTS.astype("float32"))
+    assert block.attention_norm.epsilon == block.feed_forward_norm.epsilon == 1e-6

@@ -22,10 +22,6 @@ LAYERS = {
     "decoder": lambda: Decoder([DecoderBlock(2, 12)]),
     "decoder block": lambda: DecoderBlock(2, 12),
 }
-POSITIONS = {
-    "sinusoid": SinusoidalPositionEncoding,
-    "learned": lambda: LearnedPositionEmbedding(20),
-}
 CASES = [
     *((name, STATES, *case) for name in LAYERS for case in (
         ({"padding_mask": (2, 4)}, "`padding_mask` .* 2, 5"),
@@ -43,7 +39,6 @@ CASES = [
          "`encoder_attention_mask`"),
     )),
     *((name, (2, 5), {}, "`inputs`") for name in LAYERS),
-    *((name, (2, 6), {}, "`inputs` .*batch, length, d_model") for name in ("sinusoid", "learned")),
     ("embedding", STATES, {}, r"`inputs` must have the shape \[batch, length\]"),
     ("logits", (2, 5), {}, r"`inputs` must have the shape \[..., 8\]"),
     ("attention", STATES, {"value": (3, 7, 8)}, "`value`"),
@@ -63,7 +58,7 @@ def test_shapes_that_do_not_fit_are_refused(name, inputs, others, message, is_sy
     special = {"embedding": lambda: embedding, "attention": lambda: MultiHeadAttention(2, 4),
                "logits": lambda: lambda states: embedding(states, reverse=True)}  # fmt: skip
     layer, others = (
-        {**LAYERS, **POSITIONS, **special}[name](),
+        {**LAYERS, **special}[name](),
         {n: tensor(n, s) for n, s in others.items()},
     )
     with pytest.raises(ValueError, match=f"^.*{message}.*Received: "):
@@ -86,3 +81,12 @@ def test_a_size_that_is_not_known_and_one_that_is_broadcast_fit(name):
 def test_blocks_of_the_other_stack_are_refused(stack, block):
     with pytest.raises(ValueError, match="encoder blocks in an `Encoder`.*Received: blocks="):
         stack([block(2, 12)])
+
+
+@pytest.mark.parametrize("shape", [(5, 16), (1, 5, 5, 16)])
+@pytest.mark.parametrize("make", [
+    SinusoidalPositionEncoding, lambda: LearnedPositionEmbedding(20),
+])  # fmt: skip
+def test_states_of_another_rank_get_no_positions(make, shape):
+    with pytest.raises(ValueError, match="`inputs` must have the shape .batch, length, d_model"):
+        make()(np.zeros(shape, "float32"))
