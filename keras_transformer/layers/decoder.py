@@ -36,9 +36,9 @@ class Decoder(CompositeLayer):
         inputs: `[batch, length, d_model]`, embedded and scaled.
         positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1, or with a
             cache for the positions after the cached ones.
-        encoder_outputs, padding_mask, encoder_padding_mask, attention_mask,
-            encoder_attention_mask, use_causal_mask, cache, return_attention_scores, training: As in
-            `DecoderBlock`.
+        encoder_outputs, padding_mask, encoder_padding_mask: As in `DecoderBlock`.
+        attention_mask, encoder_attention_mask, use_causal_mask: As in `DecoderBlock`.
+        cache, return_attention_scores, training: As in `DecoderBlock`.
 
     Returns:
         `[batch, length, d_model]`. With `return_attention_scores=True`, a tuple of this tensor and

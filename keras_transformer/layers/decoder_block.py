@@ -26,9 +26,10 @@ class DecoderBlock(CompositeLayer):
     A block that is built without `encoder_outputs` has no cross-attention, for decoder-only models.
 
     Args:
-        num_heads, intermediate_dim, key_dim, value_dim, dropout, attention_dropout,
-            activation_dropout, activation, norm, use_bias, kernel_initializer, bias_initializer,
-            kernel_regularizer, epsilon, flash_attention, seed: As in `EncoderBlock`.
+        num_heads, intermediate_dim, key_dim, value_dim, dropout: As in `EncoderBlock`.
+        attention_dropout, activation_dropout, activation, norm, use_bias: As in `EncoderBlock`.
+        kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
+        epsilon, flash_attention, seed: As in `EncoderBlock`.
         position: `AttentionPosition` of the self-attention, such as `RotaryPosition`, or None.
             Blocks that share a position share its weights.
         sliding_window: Query i of the self-attention attends only to the keys j with
