@@ -99,7 +99,8 @@ class SentenceProfile(Settings):
         lengths = corpus.source_lengths - 1  # EOS does not count.
         offsets, ids = corpus.source_offsets, corpus.source_ids
         step = -(-len(corpus) // _MAX_TEXTS)
-        sources = [ids[offsets[n] : offsets[n + 1]] for n in range(0, len(corpus), step)]
+        numbers = range(0, len(corpus), step)
+        sources = [ids[offsets[n] : offsets[n + 1]].tolist() for n in numbers]
         tags = (*tokenizer.languages, *(corpus.mixture.tags if corpus.mixture else ()))
         texts = [split_tags(text, tags)[1] for text in tokenizer.decode_batch(sources)]
         abbreviations = _find_abbreviations(texts)

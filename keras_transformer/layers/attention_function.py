@@ -122,15 +122,18 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
             has_keys = ops.any(mask, axis=-1, keepdims=True)
         # Keras warns of a softmax over one key, which the first step of decoding has.
         has_one_key = scores.shape[-1] == 1
-        weights = (
-            ops.ones_like(scores) if has_one_key else backend_operations.softmax(scores, training)
-        )
+        softmax = backend_operations.softmax
+        weights = ops.ones_like(scores) if has_one_key else softmax(scores, training)
         weights = ops.cast(weights, self.compute_dtype)
         if has_keys is not None and return_attention_scores:
             weights = ops.multiply(weights, ops.cast(has_keys, weights.dtype))
         if self.dropout_layer is not None:
             weights = self.dropout_layer(weights, training=training)
-        outputs = _weighted_sum(weights, value)  # [batch, heads, query, value_dim]
+        values = value if isinstance(value, tuple) else (value,)
+        if len(values) == 1:
+            outputs = ops.matmul(weights, values[0])  # [batch, heads, query, value_dim]
+        else:
+            outputs = _sum_of_parts(weights, values)
         if distances is not None:
             outputs = outputs + distances.weighted_sum(weights)
         if has_keys is not None:
@@ -153,10 +156,8 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         return (*query_shape[:-1], value_shape[-1])
 
 
-def _weighted_sum(weights, value):
-    parts = value if isinstance(value, tuple) else (value,)
-    if len(parts) == 1:
-        return ops.matmul(weights, parts[0])
+def _sum_of_parts(weights, parts):
+    """Returns the weighted sum of values in consecutive parts."""
     start, products = 0, []
     for values in parts[:-1]:
         end = start + ops.shape(values)[2]

@@ -6,7 +6,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.checks import check_argument
 from keras_transformer.layers import caches
 from keras_transformer.layers.attention_function import (
     AttentionFunction,
@@ -147,8 +146,9 @@ class MultiHeadAttention(CompositeLayer):
         check_shape("query", query, "[batch, query_length, d_model]")
         batch, length = query.shape[:2]
         check_shape("value", value, "[batch, key_length, value_width]", batch)
-        rule = "a tensor; `attend_to_cache` needs none"
-        check_argument(value is not None, "value", rule, value)
+        if value is None:
+            rule = "`value` must be a tensor; `attend_to_cache` needs none"
+            raise ValueError(f"{rule}. Received: value=None")
         check_shape("key", key, "[batch, key_length, key_width]", batch, value.shape[1])
         keys = None if cache is not None or len(others) > 1 else value.shape[1]
         shape = "[batch or 1, query_length or 1, key_length]"
