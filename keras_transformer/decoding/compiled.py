@@ -74,6 +74,7 @@ class CompiledFunctions:
 
     def __init__(self, model: Any) -> None:
         self._model = model
+        self._changeable: list | None = None  # The layers that may get other variables.
         self._last_state: list | None = None
         self._compiled: dict[Hashable, Callable] = {}
         self._compiling = threading.Lock()
@@ -88,7 +89,11 @@ class CompiledFunctions:
         """Returns `compile_search(function, model.variables, sizes, ranks)`, stored under a key."""
         with self._compiling:
             # The variables themselves take Keras much longer to list, at every call.
-            state = [(part.dtype_policy, part.lora_enabled) for part in self._changeable_parts]
+            if self._changeable is None:
+                models = getattr(self._model, "models", [self._model])  # Those of an `Ensemble`.
+                parts = [part for model in models for part in all_parts(model)]
+                self._changeable = [part for part in parts if hasattr(part, "lora_enabled")]
+            state = [(part.dtype_policy, part.lora_enabled) for part in self._changeable]
             if state != self._last_state:
                 self._compiled.clear()
                 self._last_state = state
@@ -96,12 +101,6 @@ class CompiledFunctions:
                 variables = self._model.variables
                 self._compiled[key] = compile_search(function, variables, sizes, ranks)
             return self._compiled[key]
-
-    @functools.cached_property
-    def _changeable_parts(self):
-        models = getattr(self._model, "models", [self._model])  # An `Ensemble` has several.
-        parts = [part for model in models for part in all_parts(model)]
-        return [part for part in parts if hasattr(part, "lora_enabled")]
 
 
 def _compile_jax(function, variables, sizes):

@@ -1,6 +1,6 @@
 """The state of a model that decodes: its caches, and which beam wrote which key."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from keras import ops
 
@@ -11,39 +11,6 @@ from keras_transformer.layers.caches import (
     take_entries,
 )
 from keras_transformer.layers.tensors import Tensor, greatest
-
-
-class Ancestors(NamedTuple):
-    """Maps every beam and position to the cache slot that holds the beam's own token.
-
-    The beams of a sentence share a cache with `width` slots per position. To reorder the beams, a
-    search moves these few numbers, and no keys.
-    """
-
-    slots: Tensor  # int32 [batch, width, length]; -1 at positions that are not decoded yet
-
-    def extend(self, parents: Tensor | None, position: Tensor, is_fixed: bool) -> "Ancestors":
-        """Returns the ancestors after a step in which each beam writes to its own slot."""
-        slots = self.slots
-        batch, width, length = ops.shape(slots)
-        if parents is not None:
-            # [batch, width, length] -> [batch * width, length] -> [batch, width, length]
-            flat = ops.reshape(slots, (batch * width, length))
-            slots = ops.reshape(ops.take(flat, parents, axis=0), (batch, width, length))
-        new_slots = ops.reshape(ops.arange(width, dtype="int32"), (1, width, 1))
-        if not is_fixed:
-            new_slots = ops.broadcast_to(new_slots, (batch, width, 1))
-            return Ancestors(ops.concatenate([slots, new_slots], axis=2))
-        is_here = ops.equal(ops.arange(length, dtype="int32"), position)
-        return Ancestors(ops.where(is_here, new_slots, slots))
-
-    def mask(self) -> Tensor:
-        """Returns the keys that each beam may attend to, bool `[batch, width, length * width]`."""
-        batch, width, length = ops.shape(self.slots)
-        slots = ops.arange(width, dtype="int32")
-        mask = ops.equal(ops.expand_dims(self.slots, 3), slots)
-        # [batch, width, length, width] -> [batch, width, length * width]
-        return ops.reshape(mask, (batch, width, length * width))
 
 
 class DecodingState(NamedTuple):
@@ -67,25 +34,17 @@ class DecodingState(NamedTuple):
 
 
 class SharedDecodingState(NamedTuple):
-    """State of decoding a batch of sentences whose beams share the caches."""
+    """State of decoding a batch of sentences whose beams share the caches.
+
+    A cache has `width` slots per position, one for each beam. To reorder the beams, a search moves
+    the numbers in `slots`, and no keys.
+    """
 
     cache: DecoderCache
     source_mask: Tensor  # bool [batch, source_length], `True` = a real position
-    ancestors: Ancestors
-
-    @classmethod
-    def start(
-        cls, cache: DecoderCache, source_mask: Tensor, width: int, max_length: Any
-    ) -> "SharedDecodingState":
-        """Returns the state before the first step; without a `max_length` the caches grow."""
-        length = max_length or cache.blocks[0].self_attention.length  # 0 if it grows.
-        slots = ops.full((ops.shape(source_mask)[0], width, length), -1, dtype="int32")
-        return cls(cache, source_mask, Ancestors(slots))
-
-    @property
-    def width(self) -> int:
-        """Number of beams of a sentence."""
-        return self.ancestors.slots.shape[1]
+    # int32 [batch, width, length]: the slot that holds the beam's own token of each position; -1 at
+    # positions that are not decoded yet.
+    slots: Tensor
 
     def advance(self, parents: Tensor | None) -> tuple["SharedDecodingState", dict]:
         """Returns the state in which the beams follow their parents, and arguments of the decoder.
@@ -93,12 +52,26 @@ class SharedDecodingState(NamedTuple):
         The beams of a sentence are decoded as `width` positions of one sequence, so they share one
         cache; a mask hides the tokens of other beams.
         """
-        position = self.cache.length // self.width
-        is_fixed = isinstance(self.cache.blocks[0].self_attention, FixedCache)
-        ancestors = self.ancestors.extend(parents, position, is_fixed)
-        return self._replace(ancestors=ancestors), {
-            "attention_mask": ancestors.mask(),
-            "positions": ops.broadcast_to(position, (self.width,)),
+        slots = self.slots
+        batch, width, length = ops.shape(slots)
+        position = self.cache.length // width
+        if parents is not None:
+            # [batch, width, length] -> [batch * width, length] -> [batch, width, length]
+            flat = ops.reshape(slots, (batch * width, length))
+            slots = ops.reshape(ops.take(flat, parents, axis=0), (batch, width, length))
+        beams = ops.arange(width, dtype="int32")
+        new_slots = ops.reshape(beams, (1, width, 1))  # Each beam writes to its own slot.
+        if isinstance(self.cache.blocks[0].self_attention, FixedCache):
+            is_here = ops.equal(ops.arange(length, dtype="int32"), position)
+            slots = ops.where(is_here, new_slots, slots)
+        else:
+            new_slots = ops.broadcast_to(new_slots, (batch, width, 1))
+            slots, length = ops.concatenate([slots, new_slots], axis=2), length + 1
+        mask = ops.equal(ops.expand_dims(slots, 3), beams)
+        return self._replace(slots=slots), {
+            # [batch, width, length, width] -> [batch, width, length * width]
+            "attention_mask": ops.reshape(mask, (batch, width, length * width)),
+            "positions": ops.broadcast_to(position, (width,)),
             "use_causal_mask": False,
         }
 

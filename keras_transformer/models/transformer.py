@@ -195,7 +195,9 @@ class Transformer(MicroBatchModel):
             cache = self.decoder.make_cache(encoder_outputs, batch * width, max_length)
             return DecodingState(cache, source_mask)
         cache = self.decoder.make_cache(encoder_outputs, batch, max_length and max_length * width)
-        return SharedDecodingState.start(cache, source_mask, width, max_length)
+        length = max_length or cache.blocks[0].self_attention.length  # 0 if it grows.
+        slots = ops.full((batch, width, length), -1, dtype="int32")
+        return SharedDecodingState(cache, source_mask, slots)
 
     @property
     def _beams_share_a_cache(self):
@@ -232,7 +234,7 @@ class Transformer(MicroBatchModel):
         """
         width, beams = 1, {}
         if isinstance(state, SharedDecodingState):
-            width = state.width
+            width = state.slots.shape[1]
             state, beams = state.advance(parents)
         elif not self._beams_share_a_cache:  # Otherwise there is one beam, its own parent.
             state = state._replace(cache=state.cache.reorder(parents))
