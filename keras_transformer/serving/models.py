@@ -105,7 +105,7 @@ class ServedModel:
             return {"dtype": DataType.Name(dtype), "tensor_shape": tensor_shape, "name": name}
 
         self.load()
-        signatures = {}
+        signatures: dict[str, dict[str, Any]] = {}
         for name, signature in self.signatures.items():
             inputs = {n: tensor_info(n, DataType.DT_STRING, [None]) for n in signature.inputs}
             outputs = {
