@@ -3,11 +3,7 @@
 import math
 
 from keras_transformer.cli import text_files
-from keras_transformer.cli.arguments import (
-    add_long_lines,
-    add_model_option,
-    add_options,
-)
+from keras_transformer.cli.arguments import add_long_lines, add_model_option, add_options
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress, say
 

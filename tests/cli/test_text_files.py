@@ -7,12 +7,7 @@ import os
 
 import pytest
 
-from keras_transformer.cli.text_files import (
-    check_output,
-    chunks,
-    open_output,
-    read_lines,
-)
+from keras_transformer.cli.text_files import check_output, chunks, open_output, read_lines
 from keras_transformer.errors import UserError
 
 

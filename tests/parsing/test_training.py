@@ -60,7 +60,7 @@ def test_the_directory_parses_as_the_result_does(finished, files):
     directory, result, _ = finished
     content = json.loads((directory / "training.json").read_text())["settings"]
     assert (content["task"], content["shared_vocabulary"]) == ("parsing", False)
-    assert content["linearization"] == Linearization().to_dict()
+    assert content["task_settings"]["linearization"] == Linearization().to_dict()
     assert {path.name for path in directory.iterdir()} == {
         "config.json", "model.weights.h5", "source_tokenizer.txt", "target_tokenizer.txt",
         "recipe.json", "training.json", "history.csv", "checkpoints",

@@ -2,11 +2,7 @@
 
 import pytest
 
-from keras_transformer.models import (
-    TrainingRecipe,
-    TransformerConfig,
-    get_preset,
-)
+from keras_transformer.models import TrainingRecipe, TransformerConfig, get_preset
 from keras_transformer.settings.transformer_config import count_parameters
 
 # Name: what Table 3 changes in base, and the parameters with 37,000 shared tokens.
