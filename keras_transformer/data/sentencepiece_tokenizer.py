@@ -30,6 +30,7 @@ _NO_TEXT = (
     "The text for the vocabulary is empty, or all of its lines are longer than "
     f"{_LONGEST_LINE_BYTES} bytes."
 )
+_DAMAGED = "This is not a SentencePiece model, or a damaged one."
 _SCORE_STEPS = 2**12  # of 1. Sums up to 4,096 are exact in float32.
 _LOGGER = logging.getLogger(__name__)
 
@@ -136,12 +137,12 @@ class SentencePieceTokenizer(Tokenizer):
 
 def load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     """Returns the processor of a SentencePiece model; raises a `UserError` if it is damaged."""
+    message = _parse_model(model)
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        message = _parse_model(model)
         processor.id_to_piece(list(range(processor.get_piece_size())))  # are they UTF-8?
-    except Exception as error:  # sentencepiece and protobuf each have their own
-        raise UserError("This is not a SentencePiece model, or a damaged one.") from error
+    except Exception as error:  # several types
+        raise UserError(_DAMAGED) from error
     # A file cut between two pieces is still a valid message, but what follows the pieces is gone.
     if not (message.HasField("trainer_spec") and message.HasField("normalizer_spec")):
         raise UserError("The SentencePiece model is incomplete.")
@@ -168,15 +169,15 @@ def spelling_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
 def _parse_model(model: bytes):
     from sentencepiece import sentencepiece_model_pb2
 
-    return sentencepiece_model_pb2.ModelProto.FromString(model)
+    try:
+        return sentencepiece_model_pb2.ModelProto.FromString(model)
+    except Exception as error:  # protobuf's own
+        raise UserError(_DAMAGED) from error
 
 
 def rounded_scores(model: bytes) -> bytes:
     """Returns a SentencePiece model whose scores are rounded, so that their sums are exact."""
-    try:
-        message = _parse_model(model)
-    except Exception as error:
-        raise UserError("This is not a SentencePiece model, or a damaged one.") from error
+    message = _parse_model(model)
     for piece in message.pieces:
         if math.isfinite(piece.score):
             piece.score = round(piece.score * _SCORE_STEPS) / _SCORE_STEPS
