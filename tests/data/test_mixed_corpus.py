@@ -95,20 +95,6 @@ def test_in_any_stretch_of_epochs_all_pairs_of_a_corpus_are_as_frequent(trial):
             assert of_corpus.max() - of_corpus.min() <= 1
 
 
-@pytest.mark.parametrize("packed_width", [None, 12])
-def test_datasets_have_the_batches_from_any_step_on(packed_width):
-    batches = TokenBatches(mixed(), 24, packed_width=packed_width, row_multiple=1)
-    expected = [b for epoch in range(3) for b in batches.batches(epoch)]
-    start = 1 + batches.steps_per_epoch(0)
-    fresh = TokenBatches(mixed(), 24, packed_width=packed_width, row_multiple=1)
-    dataset = fresh.dataset(start_step=start).take(len(expected) - start)
-    for found, batch in zip(dataset.as_numpy_iterator(), expected[start:], strict=True):
-        assert found[0].keys() == batch[0].keys()
-        for name, ids in batch[0].items():
-            np.testing.assert_array_equal(found[0][name], ids)
-        np.testing.assert_array_equal(found[1], batch[1])
-
-
 def test_validation_has_every_pair_once():
     batches = TokenBatches(mixed(), 24, row_multiple=1, shuffle=False)
     assert set(epoch_of(batches, 1).values()) == {1} and len(epoch_of(batches, 1)) == 8

@@ -13,6 +13,7 @@ from keras_transformer.data import (
     EncodedCorpus,
     TokenBatches,
 )
+from keras_transformer.data.mixed_corpus import Mixture
 from tests.closeness import assert_close
 
 
@@ -172,16 +173,17 @@ def test_dataset_has_the_exact_signature_and_length():
     assert len(list(rest)) == rest.cardinality().numpy() == batches.steps_per_epoch() - 4
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("encodes", [False, True], ids=["corpus", "function"])
+@pytest.mark.parametrize("kind", ["corpus", "unshuffled", "mixture", "function"])
 @pytest.mark.parametrize("packed_width", [None, 47])
-def test_the_graph_makes_the_very_batches_of_numpy(shuffle, encodes, packed_width):
+def test_the_graph_makes_the_very_batches_of_numpy(kind, packed_width):
     encoded, _ = make_corpus()
-    corpus = (lambda epoch: encoded) if encodes else encoded
-    batches = TokenBatches(corpus, 300, 5, shuffle, packed_width=packed_width)
-    number = 2 * batches.steps_per_epoch()
-    dataset = batches.dataset(epoch=3).take(number).as_numpy_iterator()
-    expected = itertools.chain(batches.batches(3), batches.batches(4))
+    if kind == "mixture":
+        encoded.mixture = Mixture(("a", "b"), (1, 3), [500, 200])
+    corpus = (lambda epoch: encoded) if kind == "function" else encoded
+    batches = TokenBatches(corpus, 300, 5, kind != "unshuffled", packed_width=packed_width)
+    start, number = 2, batches.steps_per_epoch(3) + batches.steps_per_epoch(4)
+    dataset = batches.dataset(start, epoch=3).take(number - start).as_numpy_iterator()
+    expected = itertools.chain(batches.batches(3, start), batches.batches(4))
     for (inputs, labels, weights), found in zip(expected, dataset, strict=True):
         assert found[0].keys() == inputs.keys()
         for name, array in inputs.items():
