@@ -114,7 +114,7 @@ class DecoderBlock(CompositeLayer):
         self.self_attention = stack.make_attention(self, name, inputs_shape)
         self.self_attention_norm = stack.make_norm(self, f"{name}_norm", inputs_shape)
         self.self_attention_dropout = stack.make_dropout(self, f"{name}_dropout", inputs_shape)
-        self.cross_attention = None
+        self.cross_attention: Any = None
         if encoder_outputs_shape is not None:
             name, shapes = "cross_attention", (inputs_shape, encoder_outputs_shape)
             self.cross_attention = stack.make_attention(self, name, *shapes)

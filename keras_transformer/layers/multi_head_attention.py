@@ -182,7 +182,7 @@ class MultiHeadAttention(CompositeLayer):
             cache = cache.extend(keys, values)
             outputs = self._attend_to_extended(queries, cache, attention_mask, use_causal_mask)
             if self.sliding_window is not None:
-                cache = cache.last(self.sliding_window - 1)
+                cache = cache.last(self.sliding_window - 1)  # type: ignore[union-attr]  # checked
             return self._merge_heads(outputs, batch_size, query_length), cache
         options = {
             # Implicit masks, [batch, key_length], do not cover cached keys.
@@ -284,8 +284,8 @@ class MultiHeadAttention(CompositeLayer):
             states = (ops.cast(x, self.compute_dtype) for x in self._project_value(value, key))
             return caches.CompleteCache(*states)
         sizes = (batch_size, self.num_heads), (self.key_dim, self.value_dim)
-        options = self.compute_dtype, max_length, self.sliding_window
-        return caches.empty_cache(*sizes, *options, weight=self.query_dense.kernel)
+        options = max_length, self.sliding_window, self.query_dense.kernel
+        return caches.empty_cache(*sizes, self.compute_dtype, *options)
 
     def _attend_to_extended(self, queries, cache, mask, is_causal):
         """Returns the outputs of queries whose own keys are the last ones in the cache."""

@@ -97,8 +97,9 @@ class CausalLanguageModel(MicroBatchModel):
         padded = keras.utils.pad_sequences(ids, length, padding="post", value=pad_id)
         inputs = {"prompts": ops.convert_to_tensor(padded), "max_new_tokens": max_new_tokens}
         if search.is_random:  # Another seed needs no compilation.
-            inputs["seed"] = ops.convert_to_tensor(np.int32(search.seed))
-            search = dataclasses.replace(search, seed=0)
+            seed = np.int32(search.seed)  # type: ignore[attr-defined]
+            inputs["seed"] = ops.convert_to_tensor(seed)
+            search = dataclasses.replace(search, seed=0)  # type: ignore[call-arg]
 
         def run(**inputs):
             return self.generate_step(search=search, eos_id=eos_id, pad_id=pad_id, **inputs)

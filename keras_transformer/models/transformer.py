@@ -232,7 +232,7 @@ class Transformer(MicroBatchModel):
         Returns:
             Logits `[batch * width, vocabulary or columns]` in at least float32, and the state.
         """
-        width, beams = 1, {}
+        width, beams = 1, dict[str, Any]()
         if isinstance(state, SharedDecodingState):
             width = state.slots.shape[1]
             state, beams = state.advance(parents)

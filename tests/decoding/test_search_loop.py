@@ -40,7 +40,7 @@ leaves_the_batch = pytest.mark.skipif(
 )
 
 
-def keep_rows(width, state, sentences):
+def keep_hypotheses(width, state, sentences):
     rows = ops.reshape(width * ops.expand_dims(sentences, 1) + ops.arange(width), (-1,))
     return keras.tree.map_structure(
         lambda leaf: ops.take(leaf, rows, axis=0) if len(leaf.shape) else leaf, state
@@ -49,7 +49,7 @@ def keep_rows(width, state, sentences):
 
 def run(model, search, leave, sentences=SENTENCES, max_lengths=MAX_LENGTHS, **options):
     state = model.start(sentences, search.width)
-    keep = functools.partial(keep_rows, search.width) if leave else None
+    keep = functools.partial(keep_hypotheses, search.width) if leave else None
     return search(model.step, state, max_lengths, MAX_LENGTH, keep_sentences=keep, **options)
 
 
@@ -80,21 +80,21 @@ def test_the_constraints_of_a_call_stay_with_their_sentences(search):
 
 @leaves_the_batch
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
-def test_steps_have_the_rows_of_what_is_left(search):
+def test_steps_have_the_sentences_that_are_left(search):
     """Limits of 1 to 11, and never an EOS: after n steps 11 - n sentences are left."""
     model = ToyModel(7, seed=6, eos_bias=-50.0)
-    rows_of_steps = []
+    sizes_of_steps = []
 
     def step(tokens, parents, state):
-        rows_of_steps.append(tokens.shape[0] // search.width)
+        sizes_of_steps.append(tokens.shape[0] // search.width)
         return model.step(tokens, parents, state)
 
     for leave in (True, False):
-        keep = functools.partial(keep_rows, search.width) if leave else None
+        keep = functools.partial(keep_hypotheses, search.width) if leave else None
         state = model.start(np.arange(11), search.width)
         search(step, state, np.arange(1, 12), 11, keep_sentences=keep)
     # Half are done after six steps. What stays is a power of two.
-    assert rows_of_steps == 6 * [11] + [8, 4, 4, 2, 1] + 11 * [11]
+    assert sizes_of_steps == 6 * [11] + [8, 4, 4, 2, 1] + 11 * [11]
 
 
 def transformer(**changes):

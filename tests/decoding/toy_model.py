@@ -1,7 +1,7 @@
 """A model of a few lines whose next token depends on the whole prefix, for the tests of searches.
 
 A row's prefix is folded into one number, which picks a row of a table of random logits. The number
-is all that the state carries, so a search that reorders rows wrongly goes astray at once.
+is all that the state carries, so a search that reorders hypotheses wrongly goes astray at once.
 """
 
 import numpy as np
@@ -40,7 +40,7 @@ class ToyModel:
         self.bos = bos
 
     def start(self, sentences, width):
-        """State for `width` rows of each sentence; a sentence is an int that picks its model."""
+        """State for `width` hypotheses of each sentence, an int that picks its model."""
         folded = ops.repeat(ops.convert_to_tensor(sentences, dtype="int32"), width)
         buffer = ops.cast(ops.expand_dims(folded, -1) + ops.zeros((1, 4), "int32"), "float32")
         return {"folded": folded, "caches": (buffer, [ops.convert_to_tensor(0, dtype="int32")])}

@@ -39,7 +39,7 @@ def test_the_mask_of_a_cache_hides_the_future_and_what_is_not_written(num_new):
 
 
 @pytest.mark.parametrize("max_length", [None, 5])
-def test_rows_of_a_decoders_cache_are_reordered_and_those_of_the_source_stay(max_length):
+def test_hypotheses_of_a_decoders_cache_are_reordered_and_the_source_stays(max_length):
     decoder = Decoder([DecoderBlock(2, 8)], position=None)
     states, source = (RNG.normal(size=(2, length, 4)).astype("float32") for length in (3, 6))
     decoder(states, source)

@@ -88,7 +88,7 @@ def test_steps_equal_the_whole(variant, width, dtype):
         assert_close(array(logits), want[:, step], dtype, scale=want)
 
 
-def test_rows_go_on_where_other_rows_were():
+def test_hypotheses_go_on_where_their_parents_were():
     model = shared(WIDEST)
     state = model.start_decoding(SOURCE, width=2, max_length=3)
     tokens = np.array([4, 5, 6, 7], "int32")
