@@ -151,22 +151,17 @@ class Evaluations:
         """Scores the better of weights and average; returns whether the score is the best yet."""
         progress = self._state.progress
         current = [(variable, _value(variable)) for variable in self._model.variables]
-        try:
-            row["averaged"] = self._load_average_if_better(loss, current)
-            for name in self._plan.scores:
-                self._add_score(row, name)
-            score = row[f"valid_{self._score.name}"]
-            # Processes that do not draw would not compute with this one.
-            if self._board is not None and self._group.num_processes == 1:
-                self._board.write_samples(row["step"], self._score)
-            is_best = progress.best_score is None or score > progress.best_score
-            if is_best:
-                self._save_weights(self._state.checkpoints.best_path)
-                progress.best_score, progress.best_step = score, progress.step
-        except BaseException:
-            if self._group.num_processes == 1:  # Others would not assign with this process.
-                _assign(current)
-            raise
+        row["averaged"] = self._load_average_if_better(loss, current)
+        for name in self._plan.scores:
+            self._add_score(row, name)
+        score = row[f"valid_{self._score.name}"]
+        # Processes that do not draw would not compute with this one.
+        if self._board is not None and self._group.num_processes == 1:
+            self._board.write_samples(row["step"], self._score)
+        is_best = progress.best_score is None or score > progress.best_score
+        if is_best:
+            self._save_weights(self._state.checkpoints.best_path)
+            progress.best_score, progress.best_step = score, progress.step
         _assign(current)
         return is_best
 
@@ -201,10 +196,8 @@ class Evaluations:
         files = self._state.weight_files()
         if not files:
             raise UserError("No step was trained: allow more steps or minutes.")
-        score, selects = (
-            self._score,
-            self._plan.settings.select_best and bool(self._plan.data.valid_batches),
-        )
+        score = self._score
+        selects = self._plan.settings.select_best and bool(self._plan.data.valid_batches)
         candidates: list[tuple[float, str, Path]] = []
         # As a list, because LoRA's moving average belongs to the matrices before any are loaded.
         for name, path, size in list(self._candidates(files)):
@@ -247,9 +240,8 @@ class Evaluations:
     def _candidates(self, files):
         """Yields name, path and number of averaged checkpoints of every candidate."""
         directory, optimizer = self._state.checkpoints.directory, self._state.model.optimizer
-        for size in dict.fromkeys(
-            [min(window, len(files)) for window in self._plan.average_windows] + [1]
-        ):
+        windows = [min(window, len(files)) for window in self._plan.average_windows]
+        for size in dict.fromkeys([*windows, 1]):
             if size == 1:
                 yield f"step {step_of(files[-1])}", files[-1], 1
             else:

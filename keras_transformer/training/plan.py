@@ -125,17 +125,14 @@ def make_plan(
     resumes, task, recipe = check_output(output), get_task(settings.task), make_recipe(settings)
     max_steps = settings.max_steps or recipe.max_steps
     if resumes:  # Before the text is read, which may take long.
-        reached = Progress.from_dict(Checkpoints(output / CHECKPOINT_FOLDER).metadata() or {})
-        if reason := _reason_to_end(reached, max_steps, settings):
-            report(f"With the same text, nothing is left to train: {reason}")
+        _report_if_finished(output, max_steps, settings, report)
     start = None if settings.start_from is None else StartingModel(settings, given_tokenizers)
-    if start is not None:
-        tokenizers, sizes = start.tokenizers, start.vocab_sizes
-    else:
-        tokenizers = _choose_tokenizers(
-            output, resumes, task, train_corpus, settings, given_tokenizers, report
-        )
+    if start is None:
+        choices = output if resumes else None, given_tokenizers, train_corpus
+        tokenizers = _choose_tokenizers(task, *choices, settings, report)
         sizes = tokenizers.sizes
+    else:
+        tokenizers, sizes = start.tokenizers, start.vocab_sizes
     config = make_config(settings, recipe, *sizes)
     data = make_training_data(
         train_corpus,
@@ -225,13 +222,19 @@ def make_config(
     return config
 
 
-def _choose_tokenizers(output, resumes, task, train_corpus, settings, given, report):
-    """Returns the tokenizers that are given, were saved, or are learned from the corpus."""
+def _report_if_finished(output, max_steps, settings, report):
+    reached = Progress.from_dict(Checkpoints(output / CHECKPOINT_FOLDER).metadata() or {})
+    if reason := _reason_to_end(reached, max_steps, settings):
+        report(f"With the same text, nothing is left to train: {reason}")
+
+
+def _choose_tokenizers(task, folder, given, train_corpus, settings, report):
+    """Returns the tokenizers that are given, saved in `folder`, or learned from the corpus."""
     source, target = given
     if source is not None and (target is not None or task.shares_a_given_tokenizer):
         return TokenizerPair(source, target)
-    if resumes:
-        saved = TokenizerPair.load(output, settings.shared_vocabulary)
+    if folder is not None:
+        saved = TokenizerPair.load(folder, settings.shared_vocabulary)
         return TokenizerPair(source or saved.source, saved.target)
     return task.learn_tokenizers(train_corpus, settings, source, report)
 

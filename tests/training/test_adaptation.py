@@ -65,15 +65,6 @@ def test_frozen_parts_stay_as_they_were_and_are_trained_again_later(tmp_path, ge
     assert len(loaded.trainable_weights) == len(loaded.weights) == sum(counts.values())
 
 
-@pytest.mark.slow
-def test_a_training_with_frozen_parts_resumes_with_the_same_ones(tmp_path, general):
-    start = {"start_from": general[0], "model": {}, "freeze": ("encoder",), "checkpoint_every": 1}
-    run(tmp_path, **start, max_steps=1)
-    with pytest.raises(UserError, match=r"freeze was \['encoder'\], now None"):
-        run(tmp_path, **{**start, "freeze": None}, max_steps=2)
-    assert run(tmp_path, **start, max_steps=2).steps == 2
-
-
 def test_lora_changes_the_maps_by_its_rank_and_resumes(tmp_path, general):
     start = {"start_from": general[0], "model": {}, "lora": 2, "checkpoint_every": 1}
     lines: list = []

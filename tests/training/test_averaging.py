@@ -1,9 +1,6 @@
 """average_checkpoints: the mean of weights, and of nothing else; bad files in one line."""
 
-import os
 import pathlib
-import subprocess
-import sys
 
 import h5py
 import keras
@@ -111,48 +108,6 @@ def test_bad_files_give_one_line_and_leave_nothing(files, tmp_path, damage, mess
         average_checkpoints(paths, output)
     assert "\n" not in str(error.value) and "1.weights.h5" in str(error.value)
     assert not output.exists()
-
-
-# Prints how many averages of damaged files crash or hang, and how many end with another error.
-FORKS = """
-import os, pathlib, signal, sys
-import numpy as np
-from keras_transformer.errors import UserError
-from keras_transformer.models.weight_files import average_checkpoints
-
-path = pathlib.Path(sys.argv[1])
-content, generator, counts = path.read_bytes(), np.random.default_rng(0), [0, 0]
-for number in range(400):
-    damaged = bytearray(content)
-    for position in generator.integers(len(content), size=1 + number % 8):
-        damaged[position] = generator.integers(256)
-    if number % 10 == 0:
-        del damaged[generator.integers(len(content)) :]
-    path.write_bytes(damaged)
-    child = os.fork()
-    if child == 0:
-        signal.alarm(10)  # ends a process that hangs
-        try:
-            average_checkpoints([path], path.with_name("mean.weights.h5"))
-        except UserError:
-            pass
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    counts[0] += os.WIFSIGNALED(status)
-    counts[1] += os.WIFEXITED(status) and os.WEXITSTATUS(status)
-print(counts)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can die")
-def test_no_damaged_file_ends_the_process(files):
-    paths, _ = files
-    command = [sys.executable, "-c", FORKS, paths[0]]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert output.split("\n")[-2] == "[0, 0]"
 
 
 def test_no_files_and_wrong_name_are_refused(files, tmp_path):

@@ -76,15 +76,6 @@ def test_operations_of_the_papers_models():
         assert 0.25 < expected / paper < 0.5
 
 
-def test_a_window_needs_fewer_operations():
-    config = TransformerConfig(**TINY)
-    windowed = TransformerConfig(**TINY, sliding_window=8)
-    counts = [count_operations(one, 4096, 1024) for one in (windowed, config)]
-    # Self-attention: a block of 32 queries, with 32 + 14 keys, or 32 + 7 if it is causal.
-    saved = 6 * 4096 * 32 * (2 * 1024 - (32 + 14) - (32 + 7))
-    assert counts[1] - counts[0] == saved
-
-
 def test_memory_without_a_batch_is_sixteen_bytes_a_parameter():
     """Weights, gradients and two moments in single precision."""
     assert estimate_memory(BIG, 100, 32).fixed == 16 * 214_171_648
@@ -133,10 +124,6 @@ def test_what_is_not_kept_is_not_counted():
     block = 2 * (4 * 6 * 16 + 4 * 2 * 50) + 4 * 24 + 3 * (8 + 2 * 4) * 16
     assert recomputed == 100 * (2 * 4 * 16 + block)  # the inputs of both blocks, and one block
     assert kept - by_blocks == 100 * 3 * 4 * 2 * 50  # three attentions
-
-
-def test_no_token_fits_beside_weights_that_are_too_large():
-    assert most_tokens(3e9, BIG, 256) == 0
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from keras_transformer.errors import UserError
-from keras_transformer.models import weight_files
 from keras_transformer.training import average_checkpoints, checkpoints, save_weights_only
 from tests.training.test_trainer import run
 
@@ -37,16 +36,6 @@ def test_weights_without_room_are_an_error_of_the_system_and_the_old_file_stays(
     assert (error.value.errno, error.value.filename) == (errno.EFBIG, str(path))
     assert path.read_bytes() == b"before"
     assert [path.name for path in tmp_path.iterdir()] == ["model.weights.h5"]
-
-
-def test_the_room_that_is_checked_is_enough_for_the_file(tmp_path, monkeypatch):
-    checked = []
-    monkeypatch.setattr(weight_files, "check_room", lambda path, size: checked.append(size))
-    for units in (1, 40):
-        layers = [keras.layers.Dense(units, name=f"{i}" * 99) for i in range(9)]
-        model = keras.Sequential([keras.Input((3,)), *layers])
-        save_weights_only(model, tmp_path / "model.weights.h5")
-        assert (tmp_path / "model.weights.h5").stat().st_size <= checked.pop()
 
 
 def test_an_average_without_room_leaves_the_earlier_one(tmp_path, file_limit):

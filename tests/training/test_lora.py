@@ -10,7 +10,6 @@ from keras_transformer.training import enable_lora, load_weights_only, save_weig
 from tests.closeness import assert_close
 from tests.composition.answers import answer, tiny_transformer
 from tests.composition.test_quantization_and_lora import add_lora, quantize
-from tests.docs.page_blocks import blocks_of
 from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array
 
@@ -93,25 +92,3 @@ def test_maps_that_cannot_have_lora_are_refused():
         enable_lora(model)
     with pytest.raises(ValueError, match="must contain linear maps"):
         enable_lora(keras.Sequential([keras.Input((2,)), keras.layers.Dropout(0.1)]))
-
-
-def test_the_recipes_of_the_docs_train_the_factors_alone():
-    """Each block of docs/composing.md that enables LoRA, as printed, and then a step."""
-    recipes = [block.code for block in blocks_of("composing.md") if "enable_lora" in block.code]
-    assert len(recipes) == 2
-    for recipe in recipes:
-        names: dict = {}
-        exec("from keras_transformer import Transformer\n" + recipe, names)
-        model = names["model"]
-        before = {weight.path: array(weight) for weight in model.weights}
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(1.0), loss, run_eagerly=True)
-        model.train_on_batch({name: ids[:2] for name, ids in INPUTS.items()}, IDS[:2])
-        moved = {path for path, old in before.items() if np.any(array(by_path(model)[path]) != old)}
-        # The other factor has no gradient before this one is not 0.
-        factors = {weight.path for weight in model.weights if "lora_kernel_b" in weight.name}
-        assert moved == factors and len(factors) >= 12
-
-
-def by_path(model):
-    return {weight.path: weight for weight in model.weights}

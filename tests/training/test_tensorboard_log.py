@@ -8,7 +8,6 @@ import pytest
 from keras_transformer.data import PairsCorpus
 from keras_transformer.models import TrainingRecipe
 from keras_transformer.training import compile_model, train
-from keras_transformer.training.callbacks import TensorBoardLog
 from tests.closeness import assert_close
 from tests.losses.test_loss_model import small
 from tests.tiny_translator import sentence
@@ -65,14 +64,6 @@ def test_figures_are_those_of_the_history(trained, column, tag):
     expected = {int(row["step"]): float(row[column]) for row in history}
     assert expected.keys() == {10, 20}
     assert found["scalars", tag] == pytest.approx(expected, rel=1e-4, abs=1e-5)
-
-
-def test_the_figures_of_each_validation_set_are_below_its_name(tmp_path, monkeypatch):
-    board, written = TensorBoardLog(tmp_path, 1.0, {}), []
-    monkeypatch.setattr(board, "_write", lambda *values: written.append(values))
-    row = {"step": 9, "train_loss": 1.0, "learning_rate": "0.1", "averaged": 1, "valid_bleu": 2.0}
-    board.write_evaluation({**row, "old_text_loss": 3.0}, ["valid", "old_text"])
-    assert written == [("valid/bleu", "scalars", 2.0, 9), ("old_text/loss", "scalars", 3.0, 9)]
 
 
 def test_speed_and_padding(trained):

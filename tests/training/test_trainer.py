@@ -490,6 +490,41 @@ def test_a_damaged_checkpoint_does_not_stop_an_evaluation(tmp_path, caplog, monk
     assert "average is left out" in caplog.text and damaged.name in caplog.text
 
 
+class Events(keras.callbacks.Callback):
+    """Records its calls, with the mean losses at the end of epochs."""
+
+    def __init__(self):
+        super().__init__()
+        self.events, self.losses = [], []
+
+    def on_train_begin(self, logs=None):
+        self.events.append("begin")
+
+    def on_train_end(self, logs=None):
+        self.events.append("end")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.events.append(f"epoch {epoch}")
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.events.append(batch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.events.append(f"end of {epoch}")
+        self.losses.append(logs["loss"])
+
+
+def test_callbacks_see_one_training_whose_epochs_end_at_evaluations(tmp_path):
+    callback = Events()
+    changes = {"max_steps": 5, "evaluate_every": 2, "checkpoint_every": 1}
+    history = run(tmp_path, callbacks=[callback], **changes).history
+    expected = ["begin", "epoch 0", 0, 1, "end of 0", "epoch 1", 0, 1, "end of 1", "epoch 2", 0]
+    assert callback.events == [*expected, "end of 2", "end"]
+    assert [f"{loss:.5f}" for loss in callback.losses] == [
+        f"{float(row['train_loss']):.5f}" for row in history
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [[3], [1, 3, 7]])
 def test_train_loss_is_the_mean_since_the_last_evaluation_after_a_resume_too(tmp_path, after):
