@@ -158,14 +158,34 @@ def joined_processes(
         raise UserError(f"{rule}. Received: {backend=}")
     import jax
 
-    options: dict[str, Any] = {}
     if coordinator != "auto":
         options = _options_of_address(coordinator, num_processes, process_id)
-    elif (num_processes, process_id) != (None, None):
+    elif (num_processes, process_id) == (None, None):
+        options = {}
+    else:
         rule = "A cluster gives the numbers of processes itself"
         raise UserError(f"{rule}. Received: {coordinator=}, {num_processes=}, {process_id=}")
-    # All stop after the same step because they exchange their signals at each. JAX's service for
-    # that knows SIGTERM alone, replaces Python's handler of it, and no time limit can call it.
+    _initialize(coordinator, timeout, options)
+    group = process_group()
+    if num_processes not in (None, group.num_processes):
+        rule = f"Process 0 was started for {group.num_processes} processes"
+        raise UserError(f"{rule}. Received: {num_processes=} in process {process_id}")
+    counts = collections.Counter(device.process_index for device in jax.devices())
+    if len(set(counts.values())) > 1:
+        rule = "Each process needs the same number of devices, such as by CUDA_VISIBLE_DEVICES"
+        raise UserError(f"{rule}. Received: {dict(counts)}")
+    # After an exception, JAX leaves the others at the end of the program: they end too.
+    yield group
+    group.gather(None)  # This waits without a limit, unlike JAX's end.
+    jax.distributed.shutdown()
+
+
+def _initialize(coordinator, timeout, options):
+    import jax
+
+    # The signals of all processes are gathered at each step, in some 4 ms on two cores. Asking
+    # JAX's preemption service takes no time, but it knows SIGTERM alone, replaces Python's handler
+    # of it, and no time limit can call it.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         with _default_signals():
@@ -180,18 +200,6 @@ def joined_processes(
             raise
         rule = "JAX finds no cluster here: give --coordinator HOST:PORT"
         raise UserError(f"{rule}. Received: coordinator='auto' ({one_line(error)})") from error
-    group = process_group()
-    if group.num_processes != (num_processes or group.num_processes):
-        rule = f"Process 0 was started for {group.num_processes} processes"
-        raise UserError(f"{rule}. Received: {num_processes=} in process {process_id}")
-    counts = collections.Counter(device.process_index for device in jax.devices())
-    if len(set(counts.values())) > 1:
-        rule = "Each process needs the same number of devices, such as by CUDA_VISIBLE_DEVICES"
-        raise UserError(f"{rule}. Received: {dict(counts)}")
-    # After an exception, JAX leaves the others at the end of the program: they end too.
-    yield group
-    group.gather(None)  # This waits without a limit, unlike JAX's end.
-    jax.distributed.shutdown()
 
 
 def _options_of_address(coordinator, num_processes, process_id):
@@ -223,15 +231,15 @@ def _options_of_address(coordinator, num_processes, process_id):
 @contextlib.contextmanager
 def _default_signals():
     """Lets signals end the process: JAX waits in C++, where Python's handlers do not run."""
-    is_main = threading.current_thread() is threading.main_thread()
-    handlers = [(n, signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM) if is_main]
-    handlers = [(number, handler) for number, handler in handlers if callable(handler)]
-    for number, _ in handlers:
-        signal.signal(number, signal.SIG_DFL)
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(signal.getsignal(number)):
+                handlers[number] = signal.signal(number, signal.SIG_DFL)
     try:
         yield
     finally:
-        for number, handler in handlers:
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
