@@ -244,19 +244,19 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(texts, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "number, several, line",
+    "options, line",
     [
-        (2, {1: ["--seed", "7"]}, "7 in process 1, 1 in process 0"),
-        (2, {1: ["--max-steps", "9"]}, "9 in process 1, 10 in process 0"),
-        (2, {1: ["--output", "elsewhere"]}, "which process 1 does not see"),
+        (["--seed", "7"], "7 in process 1, 1 in process 0"),
+        (["--max-steps", "9"], "9 in process 1, 10 in process 0"),
+        (["--output", "elsewhere"], "which process 1 does not see"),
     ],
 )
-def test_processes_that_differ_end_with_the_same_line(number, several, line, texts, tmp_path):
-    options = ["--max-steps", "10"]
+def test_processes_that_differ_end_with_the_same_line(options, line, texts, tmp_path):
+    several = {1: options}
     processes = start(
-        texts, tmp_path / "model", number, *options, several=lambda n: several.get(n, [])
+        texts, tmp_path / "model", 2, "--max-steps", 10, several=lambda n: several.get(n, [])
     )
-    errors = finish(processes, [2] * number)
+    errors = finish(processes, [2, 2])
     assert all(line in text for text in errors), errors
     assert not (tmp_path / "model").exists()
 

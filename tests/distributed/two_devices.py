@@ -169,19 +169,6 @@ def test_every_kind_of_step_equals_one_device(make_optimizer, epochs, options):
     check_equal(make_optimizer, epochs, **options)
 
 
-def test_replicas_draw_different_dropout_masks():
-    with STRATEGY.scope():
-        layer = Dropout(0.5, seed=1)
-
-    @tf.function
-    def draw():
-        return STRATEGY.run(lambda: layer(tf.ones((1000,)), training=True))
-
-    for _ in range(2):
-        first, second = (mask.numpy() for mask in STRATEGY.experimental_local_results(draw()))
-        assert 0.4 < np.mean(first == second) < 0.6
-
-
 class Scale(keras.layers.Layer):
     """`inputs * scale`: the gradient of the sum of what is kept shows which elements are."""
 
@@ -192,7 +179,6 @@ class Scale(keras.layers.Layer):
         return inputs * self.scale
 
 
-@pytest.mark.slow
 def test_replicas_drop_differently_in_fit():
     with STRATEGY.scope():
         inputs = keras.Input((1000,))
