@@ -144,7 +144,7 @@ def test_every_install_command_of_docs_and_messages_works_in_a_clone():
     paths += [*PACKAGE, *relative_files("benchmarks", suffixes={".py"})]
     texts = {path: (ROOT / path).read_text("utf-8") for path in paths}
     found = [(path, what) for path, text in texts.items()
-             for what in re.findall(r"pip install (?:-\S+ )*'([^']+)'", text)]  # fmt: skip
+             for what in re.findall(r"pip install (?:-\S+ )*'(\.[^']+)'", text)]  # fmt: skip
     assert len(found) > 5
     for path, what in found:
         names = re.fullmatch(r"\.\[(.+)\]", what)[1].split(",")
