@@ -181,7 +181,7 @@ def make_plan(
     )
 
 
-def make_recipe(settings: TrainingSettings) -> TrainingRecipe:
+def make_recipe(settings: Any) -> TrainingRecipe:
     """Returns the recipe of a preset or of the model to adapt, with the changes of the settings."""
     if settings.preset is not None:
         recipe = get_preset(settings.preset).recipe
@@ -200,7 +200,7 @@ def make_recipe(settings: TrainingSettings) -> TrainingRecipe:
 
 
 def make_config(
-    settings: TrainingSettings,
+    settings: Any,
     recipe: TrainingRecipe,
     vocab_size: int,
     target_vocab_size: int | None = None,
