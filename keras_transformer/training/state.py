@@ -177,7 +177,8 @@ class TrainingState:
         }
         self._window_start = None  # The evaluation does not count as time of the steps.
         if progress.loss_sums and progress.loss_sums[1]:
-            total, count = np.array(progress.loss_sums, "float32")  # of Keras' mean, in its precision
+            # Keras computes its mean in this precision.
+            total, count = np.array(progress.loss_sums, "float32")
             row["train_loss"] = round(float(total / count), 5)
         return row
 
