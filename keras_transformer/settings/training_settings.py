@@ -208,7 +208,10 @@ class TrainingSettings(Settings):
                 del now[changes]
         for values in (before, now):
             values["packed_width"] = values["packed_width"] or 0  # None in files of version 1.0
-        before.setdefault("line_ends", now.get("line_ends"))  # Not in files of older versions.
+        # Files of older versions lack these.
+        before.setdefault("line_ends", now.get("line_ends"))
+        if "linearization" in now:
+            before["linearization"] = {**now["linearization"], **before.get("linearization", {})}
         different = {name for name in now if before.get(name) != now[name]}
         if different & _OF_TEXT and different <= _OF_TEXT | {"batch_shapes", "mixture"}:
             raise UserError(

@@ -179,16 +179,18 @@ def train_translator(directory, kind, report=lambda line: None, stop_after=None)
     """Trains to step 8, or is interrupted one step after `stop_after`."""
     changes = dict(TRAININGS[kind])
     recipe = {"tokens_per_batch": 64, "warmup_steps": 4, "average_checkpoints": 3}
-    settings = TrainingSettings(
-        preset="tiny",
-        recipe={**recipe, **changes.pop("recipe", {})},
-        tokenizer="subword",
-        vocab_size=None,
-        max_steps=8,
-        evaluate_every=3,
-        checkpoint_every=2,
-        deterministic=True,
-        **changes,
+    settings = TrainingSettings.from_dict(
+        {
+            "preset": "tiny",
+            "recipe": {**recipe, **changes.pop("recipe", {})},
+            "tokenizer": "subword",
+            "vocab_size": None,
+            "max_steps": 8,
+            "evaluate_every": 3,
+            "checkpoint_every": 2,
+            "deterministic": True,
+            **changes,
+        }
     )
 
     def stop(batch, logs):
