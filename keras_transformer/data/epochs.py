@@ -1,4 +1,4 @@
-"""What the epochs of a training have: all pairs, those of a mixture, or pairs encoded anew.
+"""The pairs of each epoch of a training: all pairs, a mixture, or pairs that are encoded again.
 
 Each class has `pairs(epoch)`, which returns a corpus and the indices of its pairs in the epoch, or
 None for each pair once. `corpus` is the corpus of all epochs; None if each has another one.

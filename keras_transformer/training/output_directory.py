@@ -28,9 +28,11 @@ from keras_transformer.layouts import (
 )
 from keras_transformer.settings.training_settings import read_settings_file
 from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.processes import process_group
 
 _LARGEST_HISTORY = 2**22  # bytes, for some 30,000 evaluations
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
+_SECONDS_TO_SEE = 30  # Until a file that another machine has written is seen.
 
 
 @contextlib.contextmanager
@@ -68,6 +70,33 @@ def training_lock(directory: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             for folder in created:
                 folder.rmdir()
+
+
+@contextlib.contextmanager
+def shared_lock(output: Path) -> Iterator[None]:
+    """Locks the directory in process 0, for all processes; checks that the others see it."""
+    group = process_group()
+    with training_lock(output) if group.is_first else contextlib.nullcontext():
+        holder = group.in_first(_lock_holder, output)
+        seen = group.gather(group.is_first or _sees_lock(output, holder))
+        if not all(seen):
+            raise UserError(
+                "All processes need the output directory of process 0, on a shared disk. Received: "
+                f"{str(output)!r}, which process {seen.index(False)} does not see"
+            )
+        yield
+
+
+def _lock_holder(output):
+    with contextlib.suppress(OSError):
+        return (output / LOCK_FILE).read_text("utf-8")
+
+
+def _sees_lock(output, holder):
+    deadline = time.monotonic() + _SECONDS_TO_SEE
+    while _lock_holder(output) != holder and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return _lock_holder(output) == holder
 
 
 def _write_holder(file_descriptor):

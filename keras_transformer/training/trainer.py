@@ -6,7 +6,6 @@ import logging
 import math
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from keras_transformer.data import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import NO_ROOM, StoppedBySignal, UserError
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.layouts import LOCK_FILE
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.signals import StopSignals
 from keras_transformer.training.callbacks import (
@@ -34,13 +32,12 @@ from keras_transformer.training.distribution import (
     strategy_scope,
 )
 from keras_transformer.training.evaluations import Evaluations
-from keras_transformer.training.output_directory import training_lock
+from keras_transformer.training.output_directory import shared_lock
 from keras_transformer.training.plan import make_plan
 from keras_transformer.training.processes import process_group
 from keras_transformer.training.state import TrainingState
 
 _LOGGER = logging.getLogger(__name__)
-_SECONDS_TO_SEE = 30  # a file that another machine has written
 # Nats per token: guessing costs the logarithm of the vocabulary size, about 10.
 _EXPLODED_LOSS = 100.0
 
@@ -168,7 +165,7 @@ def train(
     if not group.is_first:
         report, progress = lambda line: None, None
     scope = strategy if keras.backend.backend() == "jax" else None
-    with _shared_lock(output, group), StopSignals(report) as signals, strategy_scope(scope):
+    with shared_lock(output), StopSignals(report) as signals, strategy_scope(scope):
         given = source_tokenizer, target_tokenizer
         plan = make_plan(output, train_corpus, valid_corpora, settings, given, report)
         state = TrainingState(plan, strategy, report)
@@ -344,29 +341,3 @@ def _strategy(settings):
         rule = "`model_parallel` needs the JAX backend"
         raise UserError(f"{rule}. Received: model_parallel={parallel}, {backend=}")
     return mirrored_strategy(gpus) if gpus > 1 else None
-
-
-@contextlib.contextmanager
-def _shared_lock(output, group):
-    """Locks the directory in process 0, for all processes; checks that the others see it."""
-    with training_lock(output) if group.is_first else contextlib.nullcontext():
-        holder = group.in_first(_lock_holder, output)
-        seen = group.gather(group.is_first or _sees_lock(output, holder))
-        if not all(seen):
-            raise UserError(
-                "All processes need the output directory of process 0, on a shared disk. Received: "
-                f"{str(output)!r}, which process {seen.index(False)} does not see"
-            )
-        yield
-
-
-def _lock_holder(output):
-    with contextlib.suppress(OSError):
-        return (output / LOCK_FILE).read_text("utf-8")
-
-
-def _sees_lock(output, holder):
-    deadline = time.monotonic() + _SECONDS_TO_SEE
-    while _lock_holder(output) != holder and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return _lock_holder(output) == holder

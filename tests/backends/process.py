@@ -1,4 +1,4 @@
-"""What one backend does for the tests of this folder.
+"""A program of one backend, which the tests of this folder run.
 
     python process.py write FOLDER                  # models, with the logits that they have here
     python process.py read FOLDER BACKEND [...]     # loads those of all backends and uses them

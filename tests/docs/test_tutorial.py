@@ -16,7 +16,7 @@ def outputs_of(cells):
 
 
 def text_of(cells):
-    """What the cells print and show as text, one after the other."""
+    """The printed and shown text of all cells, in their order."""
     shown = (o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs_of(cells))
     return "\n".join("".join(lines) for lines in shown)
 
@@ -29,7 +29,7 @@ def answers():
 
 
 def check(cells):
-    """What holds after a whole run."""
+    """Checks after a run of all cells."""
     text = text_of(cells)
     # What is built by hand equals the library's.
     differences = [float(value) for value in re.findall(r"^difference: (.+)$", text, re.M)]

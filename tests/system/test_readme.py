@@ -1,4 +1,4 @@
-"""What the README promises: the commands of a fresh machine, and a classifier that pads."""
+"""The README's commands on a new machine, and its classifier on padded input."""
 
 import pathlib
 import re
