@@ -56,8 +56,8 @@ class Ctranslate2Options(Settings):
     """The options of `export_ctranslate2`.
 
     Args:
-        quantization: Type of the weights: int8, except with onnx also float16, and with ctranslate2
-            also int8_float16 and others; None for float32.
+        quantization: Type of the weights: int8; with litert and ctranslate2 also float16, and with
+            ctranslate2 int8_float16 and others; None for float32.
     """
 
     quantization: _Ctranslate2Type | None = None
@@ -68,8 +68,8 @@ class OnnxOptions(Settings):
     """The options of `export_onnx`.
 
     Args:
-        quantization: Type of the weights: int8, except with onnx also float16, and with ctranslate2
-            also int8_float16 and others; None for float32.
+        quantization: Type of the weights: int8; with litert and ctranslate2 also float16, and with
+            ctranslate2 int8_float16 and others; None for float32.
     """
 
     quantization: Literal["int8"] | None = None
@@ -80,8 +80,8 @@ class LitertOptions(Settings):
     """The options of `export_litert`.
 
     Args:
-        quantization: Type of the weights: int8, except with onnx also float16, and with ctranslate2
-            also int8_float16 and others; None for float32.
+        quantization: Type of the weights: int8; with litert and ctranslate2 also float16, and with
+            ctranslate2 int8_float16 and others; None for float32.
     """
 
     quantization: Literal["int8", "float16"] | None = None
