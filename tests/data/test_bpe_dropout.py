@@ -38,12 +38,11 @@ def with_a_piece_of_two_words(message):
     message.pieces.add(piece="▁blue▁house", score=-900.0)
 
 
-@pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
 @pytest.mark.parametrize(
     "change", [lambda message: None, with_tag, without_bytes, with_a_piece_of_two_words]
 )
-def test_without_a_dropped_merge_the_ids_are_those_of_sentencepiece(normalization, change):
-    trained = train_sentencepiece(LINES, 300, normalization=normalization).model
+def test_without_a_dropped_merge_the_ids_are_those_of_sentencepiece(change):
+    trained = train_sentencepiece(LINES, 300).model
     tokenizer = changed(trained, change)
     texts = TEXTS + ["red redred xred", "x" * 300, "你你 好 你", "a blue house"]
     assert tokenizer.encode_batch(texts, dropout=1e-18, seed=0) == tokenizer.encode_batch(texts)
@@ -65,11 +64,10 @@ def test_probabilities_are_those_of_the_paper():
         assert found[split] / 20_000 == pytest.approx(probability, abs=0.012)  # 3.5 sigma
 
 
-@pytest.mark.parametrize("dropout", [0.1, 0.5])
-@pytest.mark.parametrize("text", ["house", "the red house and a blue door and a door"])
-def test_splits_are_as_frequent_as_those_of_sentencepiece(dropout, text):
+@pytest.mark.parametrize("text, dropout", [("house", 0.5), ("the red house and a door", 0.1)])
+def test_splits_are_as_frequent_as_those_of_sentencepiece(text, dropout):
     """Short words are split from a cache, long ones (as those with many drops) are not."""
-    tokenizer, num_samples = train_sentencepiece(LINES, 300), 8_000
+    tokenizer, num_samples = train_sentencepiece(LINES, 300), 4_000
     texts = [text] * num_samples
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
     sampling = {"enable_sampling": True, "nbest_size": -1, "alpha": dropout}
@@ -78,12 +76,3 @@ def test_splits_are_as_frequent_as_those_of_sentencepiece(dropout, text):
     for split, count in itertools.chain(*(some.most_common(20) for some in counts)):
         difference = counts[0][split] - counts[1][split]
         assert abs(difference) < 6 * np.sqrt(2 * count) + 6, split
-
-
-def test_earlier_texts_and_calls_change_nothing():
-    tokenizer = train_sentencepiece(LINES, 300)
-    expected = tokenizer.encode_batch(TEXTS * 50, 0.2, seed=9)
-    tokenizer.encode_batch(LINES, 0.4, seed=2)
-    assert tokenizer.encode_batch(TEXTS * 50, 0.2, seed=9) == expected
-    fresh = SentencePieceTokenizer(tokenizer.model)
-    assert fresh.encode_batch(TEXTS * 50, 0.2, seed=9) == expected

@@ -31,16 +31,6 @@ def test_rows_are_the_tokenizers_ids_and_sources_end_with_eos():
     assert encoded.source_ids.dtype == encoded.target_ids.dtype == np.uint16
 
 
-def test_large_vocabularies_need_wide_ids():
-    words = SubwordTokenizer([f"w{number}" for number in range(2**16)])
-    encoded = EncodedCorpus.from_corpus(PairsCorpus([("a b", "w65535 w0")]), LETTERS, words)
-    # Each tokenizer encodes its side.
-    assert encoded.source_ids.tolist() == [4, 5, EOS_ID]
-    assert encoded.target_ids.tolist() == [2**16 + 3, 4]
-    encoded = EncodedCorpus.from_corpus(PairsCorpus([("w65535", "w0")]), words, LETTERS)
-    assert encoded.source_ids.tolist() == [2**16 + 3, EOS_ID]
-
-
 def test_long_and_empty_pairs_are_left_out_counted_and_reported(caplog):
     pairs = [("a a a", "a"), ("b", "c")]  # 4 with EOS: just fits
     pairs += [("a a a a", "a"), ("a", "a a a a"), ("", "a"), ("a", " \t")]
@@ -50,6 +40,9 @@ def test_long_and_empty_pairs_are_left_out_counted_and_reported(caplog):
     assert (encoded.num_dropped_long, encoded.num_dropped_empty) == (2, 2)
     assert "2 of 6 pairs have an empty side" in caplog.text
     assert "2 of 6 pairs are longer than 4 tokens" in caplog.text
+    message = "No sentence pair is left of 2: 1 have an empty side, 1 are"
+    with pytest.raises(UserError, match=message):
+        EncodedCorpus.from_corpus(PairsCorpus([("a a a", "a"), ("", "")]), LETTERS, max_length=2)
 
 
 def test_text_that_normalizes_to_nothing_counts_as_empty():
@@ -57,18 +50,6 @@ def test_text_that_normalizes_to_nothing_counts_as_empty():
     assert tokenizer.encode("\x01") == []
     encoded = EncodedCorpus.from_corpus([("\x01", "text"), ("text", "text")], tokenizer)
     assert (len(encoded), encoded.num_dropped_empty) == (1, 1)
-
-
-def test_nothing_left_is_a_user_error():
-    message = "No sentence pair is left of 2: 1 have an empty side, 1 are"
-    with pytest.raises(UserError, match=message):
-        EncodedCorpus.from_corpus(PairsCorpus([("a a a", "a"), ("", "")]), LETTERS, max_length=2)
-
-
-def test_progress_is_told_how_many_pairs_were_read():
-    seen = []
-    EncodedCorpus.from_corpus(PairsCorpus([("a", "b")] * 20_000), LETTERS, progress=seen.append)
-    assert seen == sorted(seen) and len(seen) > 1 and seen[-1] == 20_000
 
 
 def test_dropout_is_a_function_of_the_seed():

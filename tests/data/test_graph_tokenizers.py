@@ -64,10 +64,3 @@ def test_detokenize_treats_reserved_and_unknown_ids_as_python_does(tokenizer):
     ids = np.where(is_byte, 1, ids).astype(np.int32)
     text = tokenizer.in_graph().detokenize(ids).numpy()
     assert [row.decode() for row in text] == tokenizer.decode_batch(ids)
-    assert tokenizer.in_graph().detokenize(np.zeros((2, 0), np.int32)).numpy().tolist() == [b""] * 2
-
-
-def test_empty_batches_work(tokenizer):
-    graph = tokenizer.in_graph()
-    assert graph.tokenize(tf.constant([], tf.string)).to_list() == []
-    assert graph.detokenize(tf.zeros((0, 5), tf.int32)).shape == (0,)

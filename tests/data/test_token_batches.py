@@ -2,7 +2,6 @@
 
 import collections
 import itertools
-import threading
 
 import numpy as np
 import pytest
@@ -84,8 +83,7 @@ def count(pairs):
 
 
 @pytest.mark.parametrize("num_pairs, tokens_per_batch, shuffle", [
-    *itertools.product([700], [1, 30, 333, 4096, 10**6], [True]),
-    *itertools.product([1, 2, 7, 9, 50], [200], [True]),
+    (700, 1, True), (700, 333, True), (700, 10**6, True), (1, 200, True), (9, 200, True),
     (700, 64, False),
 ])  # fmt: skip
 def test_every_pair_is_once_in_an_epoch_within_the_bound(num_pairs, tokens_per_batch, shuffle):
@@ -100,20 +98,13 @@ def test_every_pair_is_once_in_an_epoch_within_the_bound(num_pairs, tokens_per_b
         assert count(found) == count(pairs)
 
 
-@pytest.mark.parametrize("tokens_per_batch", [1, 64, 500])
+@pytest.mark.parametrize("tokens_per_batch", [64, 500])
 def test_every_replica_has_as_many_rows_as_the_others(tokens_per_batch):
     encoded, pairs = make_corpus()
     batches = TokenBatches(encoded, tokens_per_batch, num_replicas=3)
     found = list(batches.batches(0))
     assert {len(labels) % 3 for _, labels, _ in found} == {0}
     assert count(sum(map(read_back, found), [])) == count(pairs)
-
-
-def test_a_pair_longer_than_a_batch_is_a_batch_of_its_own():
-    encoded = encode([([5] * 90, [6] * 3), ([7], [8]), ([9] * 2, [10] * 200)])
-    batches = TokenBatches(encoded, 64)
-    found = [read_back(batch) for batch in batches.batches(0)]
-    assert sorted(map(len, found)) == [1, 1, 1]
 
 
 def test_the_plan_is_a_function_of_seed_and_epoch():
@@ -129,28 +120,13 @@ def test_the_plan_is_a_function_of_seed_and_epoch():
     assert {len(order(1, epoch)) for epoch in range(5)} == {len(order(2, 0))}
 
 
-def test_pairs_change_company_and_batches_their_order_between_epochs():
-    encoded, _ = make_corpus(2000, longest=12)
-    batches = TokenBatches(encoded, 400)
-    company = [
-        {frozenset(map(str, read_back(batch))) for batch in batches.batches(epoch)}
-        for epoch in (0, 1)
-    ]
-    assert len(company[0] & company[1]) < 0.1 * len(company[0])
-    widths = [batch[1].shape[1] for batch in batches.batches(0)]
-    changes = sum(width != following for width, following in zip(widths, widths[1:], strict=False))
-    assert widths != sorted(widths)
-    assert changes > 0.5 * len(widths)
-
-
-@pytest.mark.parametrize("packed_width", [pytest.param(None, marks=pytest.mark.slow), 60])
-def test_start_and_position_point_to_the_same_batches(packed_width):
+def test_start_and_position_point_to_the_same_batches():
     encoded, _ = make_corpus()
-    batches = TokenBatches(encoded, 300, seed=3, packed_width=packed_width)
+    batches = TokenBatches(encoded, 300, seed=3, packed_width=60)
     number = batches.steps_per_epoch()
     stream = [batch[1] for epoch in range(3) for batch in batches.batches(epoch)]
     assert len(stream) == 3 * number
-    for step in (1, number - 1, 2 * number + 5):
+    for step in (1, 2 * number + 5):
         epoch, start = batches.position(step)
         assert np.array_equal(next(batches.batches(epoch, start))[1], stream[step])
         dataset = batches.dataset(start_step=step).take(3).as_numpy_iterator()
@@ -173,8 +149,9 @@ def test_dataset_has_the_exact_signature_and_length():
     assert len(list(rest)) == rest.cardinality().numpy() == batches.steps_per_epoch() - 4
 
 
-@pytest.mark.parametrize("kind", ["corpus", "unshuffled", "mixture", "function"])
-@pytest.mark.parametrize("packed_width", [None, 47])
+@pytest.mark.parametrize("kind, packed_width", [
+    ("corpus", 47), ("unshuffled", None), ("mixture", None), ("function", 47),
+])  # fmt: skip
 def test_the_graph_makes_the_very_batches_of_numpy(kind, packed_width):
     encoded, _ = make_corpus()
     if kind == "mixture":
@@ -193,12 +170,10 @@ def test_the_graph_makes_the_very_batches_of_numpy(kind, packed_width):
         np.testing.assert_array_equal(found[2], weights)
 
 
-@pytest.mark.parametrize("packed_width", [None, 48])
-def test_shares_are_the_rows_of_whole_batches(packed_width):
-    options = {"tokens_per_batch": 400, "num_replicas": 4, "packed_width": packed_width}
-    batches = TokenBatches(make_corpus(120)[0], **options)
+def test_shares_are_the_rows_of_whole_batches():
+    batches = TokenBatches(make_corpus(120)[0], 400, num_replicas=4, packed_width=48)
     whole = batches.batches(0)
-    shares = [batches.dataset(repeat=False, share=(i, 4)).as_numpy_iterator() for i in range(4)]
+    shares = [batches.dataset(repeat=False, share=(i, 2)).as_numpy_iterator() for i in range(2)]
     for (inputs, labels, weights), *parts in zip(whole, *shares, strict=True):
         for name, ids in inputs.items():
             joined = np.concatenate([of_share[name] for of_share, _, _ in parts])
@@ -206,9 +181,8 @@ def test_shares_are_the_rows_of_whole_batches(packed_width):
         np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), labels)
         np.testing.assert_array_equal(np.concatenate([part[2] for part in parts]), weights)
         assert_close(weights.sum(), 1)
-    for share in ((4, 4), (-1, 2), (0, 3)):
-        with pytest.raises(ValueError, match="n divides num_replicas"):
-            batches.dataset(share=share)
+    with pytest.raises(ValueError, match="n divides num_replicas"):
+        batches.dataset(share=(0, 3))
 
 
 def test_no_python_runs_while_a_corpus_is_batched():
@@ -225,35 +199,9 @@ def test_no_python_runs_while_a_corpus_is_batched():
 
     encoded, _ = make_corpus(50)
     calls_python = {"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"}
-    for width in (None, 64):
-        batches = TokenBatches(encoded, 300, packed_width=width)
-        assert not calls_python & operations(batches.dataset())
+    assert not calls_python & operations(TokenBatches(encoded, 300).dataset())
     # A function in the place of a corpus is Python, once for each epoch.
     assert calls_python & operations(TokenBatches(lambda epoch: encoded, 300).dataset())
-
-
-def test_finish_encoding_waits_for_the_thread_that_encodes():
-    encoded, _ = make_corpus(700)
-    entered, may_leave = threading.Event(), threading.Event()
-
-    def encode_epoch(epoch):
-        if epoch == 1:
-            entered.set()
-            assert may_leave.wait(60)
-        return encoded
-
-    batches = TokenBatches(encode_epoch, 300)
-    encoder = threading.Thread(target=batches.steps_per_epoch, args=[1])
-    waiter = threading.Thread(target=batches.finish_encoding)
-    encoder.start()
-    assert entered.wait(60)
-    waiter.start()
-    waiter.join(0.2)
-    assert waiter.is_alive()
-    may_leave.set()
-    waiter.join(60)
-    assert not waiter.is_alive()
-    encoder.join()
 
 
 def test_an_epoch_can_be_encoded_anew():
@@ -261,25 +209,18 @@ def test_an_epoch_can_be_encoded_anew():
     asked = []
 
     def corpus_of(epoch):
+        asked.append(epoch)
         return make_corpus(num_pairs=300, longest=20 + epoch, seed=epoch)
 
-    def encode_epoch(epoch):
-        asked.append(epoch)
-        return corpus_of(epoch)[0]
-
-    batches = TokenBatches(encode_epoch, 300, seed=1)
-    for epoch in (0, 1, 2, 5):
+    batches = TokenBatches(lambda epoch: corpus_of(epoch)[0], 300, seed=1)
+    for epoch in (0, 1, 5):
         pairs = sum(map(read_back, batches.batches(epoch)), [])
+        assert asked.count(epoch) == 1
         assert count(pairs) == count(corpus_of(epoch)[1])
-    assert asked.count(1) == asked.count(5) == 1
     known = [shape in batches.batch_shapes for shape in batches.shapes(1).elements()]
     assert np.mean(known) > 0.8
-    stream = [batch[1] for epoch in range(3) for batch in batches.batches(epoch)]
-    again = TokenBatches(encode_epoch, 300, seed=1)
-    step = again.steps_per_epoch(0) + again.steps_per_epoch(1) + 2
-    assert again.position(step) == (2, 2)
-    for dataset in (again.dataset(start_step=step), again.dataset(start_step=2, epoch=2)):
-        assert np.array_equal(next(dataset.as_numpy_iterator())[1], stream[step])
+    steps = [batches.steps_per_epoch(epoch) for epoch in (0, 1)]
+    assert batches.position(sum(steps) + 2) == (2, 2)
 
 
 def test_shapes_can_be_shared_with_another_corpus():
@@ -292,9 +233,8 @@ def test_shapes_can_be_shared_with_another_corpus():
 
 def test_wrong_arguments_are_named():
     encoded, _ = make_corpus(10)
-    wrong = {"tokens_per_batch": [0], "row_multiple": [1.5], "num_replicas": [0],
-             "max_shapes": [True], "seed": [-1, 2**64], "packed_width": [0, 2**31]}  # fmt: skip
-    for name, value in [(name, value) for name, values in wrong.items() for value in values]:
+    wrong = {"tokens_per_batch": 0, "row_multiple": 1.5, "seed": 2**64, "packed_width": 2**31}
+    for name, value in wrong.items():
         with pytest.raises(ValueError, match=f"Received: {name}={value}"):
             TokenBatches(encoded, **{"tokens_per_batch": 100, name: value})
     with pytest.raises(ValueError, match="Received: batch_shapes="):

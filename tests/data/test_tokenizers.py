@@ -10,7 +10,6 @@ from keras_transformer.data import (
     save_tokenizer,
     train_sentencepiece,
 )
-from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
 
 LINES = ["the red house", "the blue house", "a red door and a blue door"]
@@ -34,6 +33,8 @@ def test_it_is_saved_loaded_and_pickled(tokenizer, tmp_path):
 
 
 def test_saving_another_kind_replaces_the_old_tokenizer(tokenizer, tmp_path):
+    with pytest.raises(UserError, match=r"tokenizer\.model or .*tokenizer\.json: .* has none"):
+        load_tokenizer(tmp_path)
     save_tokenizer(train_sentencepiece(LINES, 290), tmp_path)
     save_tokenizer(SubwordTokenizer(["a"]), tmp_path)
     save_tokenizer(tokenizer, tmp_path)
@@ -51,36 +52,9 @@ def test_a_file_that_is_no_tokenizer_is_never_deleted(tokenizer, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [other.name]
 
 
-def test_a_missing_tokenizer_names_the_folder(tmp_path):
-    with pytest.raises(UserError, match=r"tokenizer\.model or .*tokenizer\.json: .* has none"):
-        load_tokenizer(tmp_path)
-    with pytest.raises(UserError, match="has none"):
-        load_tokenizer(tmp_path / "nothing")
-
-
 def test_a_subword_file_is_plain_text_in_the_order_of_ids(tmp_path):
     path = save_tokenizer(SubwordTokenizer(["b", "ä@@"]), tmp_path)
     assert path.read_text(encoding="utf-8") == "<pad>\n<unk>\n<s>\n</s>\nb\nä@@\n"
     path.write_bytes(b"<pad>\n<unk>\n<s>\n</s>\n\xff\n")
     with pytest.raises(UserError, match="not valid UTF-8"):
         load_tokenizer(tmp_path)
-
-
-def test_a_pair_lists_the_files_that_it_does_not_replace(tmp_path):
-    one, other = SubwordTokenizer(["a"]), SubwordTokenizer(["b"])
-    TokenizerPair(one, other).save(tmp_path)
-    (tmp_path / "notes.txt").write_text("kept")
-    assert not TokenizerPair(other, one).obsolete_files(tmp_path)
-    names = [path.name for path in TokenizerPair(one).obsolete_files(tmp_path)]
-    assert names == ["source_tokenizer.txt", "target_tokenizer.txt"]
-
-
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_a_pair_is_saved_and_loaded(tmp_path, is_shared):
-    one = SubwordTokenizer(["a"])
-    pair = TokenizerPair(one) if is_shared else TokenizerPair(one, SubwordTokenizer(["b", "c"]))
-    pair.save(tmp_path)
-    loaded = TokenizerPair.load(tmp_path, is_shared)
-    assert loaded.is_shared == is_shared
-    assert loaded.sizes == pair.sizes == ((5, None) if is_shared else (5, 6))
-    assert loaded.of_target.pieces([4]) == (["a"] if is_shared else ["b"])

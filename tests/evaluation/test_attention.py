@@ -14,8 +14,6 @@ from keras_transformer.data.tokenizer import BOS_ID, EOS_ID
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import AttentionWeights, attention_page, attention_weights
 from keras_transformer.inference.translator import Translator
-from keras_transformer.models import Ensemble
-from keras_transformer.parsing import Tree
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import randomize, transformer_parameters
 from tests.oracle import transformer as oracle
@@ -65,8 +63,7 @@ def test_weights_equal_the_oracles(monkeypatch):
 
 
 @pytest.mark.parametrize("variant", [
-    {"position": "learned", "max_length": 60}, FLASH_WINDOW,
-    {"position": "relative", "norm": "pre", "num_heads": 2},
+    FLASH_WINDOW, {"position": "relative", "norm": "pre", "num_heads": 2},
 ])  # fmt: skip
 def test_rows_of_every_variant_sum_to_one(variant):
     found = weights_of(**variant)
@@ -96,34 +93,12 @@ def test_without_a_target_it_is_the_answer_of_the_search():
     assert found.target == tuple(pipeline.target_tokenizer.pieces(best.tokens))
 
 
-@pytest.mark.slow
-def test_a_parser_writes_the_symbols_of_a_tree():
-    parser = tiny_parser()
-    [tree] = parser.parse([TEXT])
-    own, given = attention_weights(parser, f" {TEXT} "), attention_weights(parser, TEXT, str(tree))
-    assert own.target == given.target == (*parser.linearization.to_symbols(tree), "</s>")
-    np.testing.assert_array_equal(own.cross, given.cross)
-    flat = Tree("S", [Tree("XX", word) for word in TEXT.split()])
-    found = attention_weights(parser, TEXT, str(flat))
-    assert found.target == ("(S", *["XX"] * 5, ")S", "</s>")
-
-
-def test_an_ensemble_has_the_heads_of_all_models():
-    pipeline = Translator(Ensemble([tiny_model(1), tiny_model(2)]), tiny_tokenizer())
-    found = attention_weights(pipeline, TEXT, ANSWER)
-    alone = attention_weights(tiny_translator(2), TEXT, ANSWER)
-    assert_close(found.cross[:, 4:], alone.cross)
-
-
 def test_what_cannot_be_drawn_is_named():
     pipeline = tiny_translator(max_source_length=8)
     with pytest.raises(UserError, match="text must have words. Received: ' '"):
         attention_weights(pipeline, " ")
     with pytest.raises(UserError, match="text must have at most 7 subwords.* Received: 100 subw"):
         attention_weights(pipeline, " a" * 100)
-    short = translator(position="learned", max_length=20)
-    with pytest.raises(UserError, match="answer must have at most 19 subwords"):
-        attention_weights(short, "a", " a" * 30)
     parser = tiny_parser()
     for tree, message in (
         ("(S (XX a) (XX cat))", "words 'a dog'. Received: 'a cat'"),
@@ -146,13 +121,11 @@ class TestView:
         assert (keys, queries) == (("a", "b", "</s>"), ("x", "</s>"))
         assert self.weights.view("encoder", 1)[0].shape == (4, 3, 3)
         assert self.weights.view("encoder")[1:] == (self.weights.source,) * 2
-
-    def test_the_decoder_reads_what_it_has_written(self):
+        # The decoder reads what it has written.
         assert self.weights.view("decoder", 1, 1)[1:] == (("<s>", "x"), ("x", "</s>"))
 
     @pytest.mark.parametrize(("arguments", "message"), [
         (("both",), "`attention` must be one of .* Received: attention='both'"),
-        (("cross", 9), "`layer` must be a number from 1 to 2. Received: layer=9"),
         (("cross", 1, 5), "`head` must be a number from 1 to 4. Received: head=5"),
         (("cross", None, 1), "A head needs a layer. Received: head=1"),
     ])  # fmt: skip
@@ -210,30 +183,11 @@ def test_the_page_has_the_weights_and_the_pieces(tmp_path):
     assert data["layer"] is data["head"] is None
 
 
-def test_what_is_shown_first_can_be_chosen(tmp_path):
-    weights = random_weights(("a", "</s>"), ("b", "</s>"))
-    data = Reader(attention_page(weights, tmp_path / "a.html", "encoder", 2, 3)).data
-    assert (data["attention"], data["layer"], data["head"]) == ("encoder", 2, 3)
-    with pytest.raises(ValueError, match="`layer` must be a number from 1 to 2"):
-        attention_page(weights, tmp_path / "b.html", layer=3)
-    assert not (tmp_path / "b.html").exists()
-
-
-def test_text_is_never_markup(tmp_path):
-    plain = random_weights(("a",) * len(HOSTILE), ("b", "</s>"))
-    hostile = random_weights(HOSTILE, ("b", "</s>"))
-    pages = [
-        Reader(attention_page(weights, tmp_path / "page.html", title=title))
-        for weights, title in ((plain, "a"), (hostile, " ".join(HOSTILE)))
-    ]
-    assert pages[1].tags == pages[0].tags
-    assert tuple(pages[1].data["cross"]["keys"]) == HOSTILE
-    assert pages[1].data["title"] == " ".join(HOSTILE)
-
-
-def test_the_page_needs_no_network(tmp_path):
-    path = attention_page(random_weights(("a",), ("b",)), tmp_path / "page.html")
+def test_the_page_needs_no_network_and_text_is_never_markup(tmp_path):
+    title = " ".join(HOSTILE)
+    path = attention_page(random_weights(HOSTILE, ("b",)), tmp_path / "page.html", title=title)
     page = Reader(path)
+    assert page.data["title"] == title and page.data["cross"]["keys"] == list(HOSTILE)
     assert not re.search(r"https?:|url\(|@import|fetch\(", path.read_text("utf-8"))
     addresses = [value for _, attributes in page.tags
                  for name, value in attributes.items() if name in ("src", "href")]  # fmt: skip

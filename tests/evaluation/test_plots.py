@@ -41,35 +41,11 @@ def test_learning_curve_has_a_panel_for_loss_and_one_for_scores(tmp_path):
     assert 10_000 < both.stat().st_size < 300_000
 
 
-def test_learning_curve_reads_text_and_skips_what_is_missing(tmp_path):
-    rows = [
-        {"step": "100", "loss": "2.5", "val_bleu": ""},
-        {"step": "200", "loss": "nan", "val_bleu": None},
-        {"step": "300", "valid_loss": "1.5", "valid_f1": "20"},  # of a parser
-        {"loss": 1.0},
-    ]
-    assert png_size(plot_learning_curve(rows, tmp_path / "curve.png")) == (1560, 570)
-
-
 def test_learning_curve_without_a_point_is_refused(tmp_path):
     for rows in ([], [{"step": 1}], [{"loss": 1.0}]):
         with pytest.raises(ValueError, match=f"Received: {len(rows)} rows"):
             plot_learning_curve(rows, tmp_path / "curve.png")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_all_layers_are_a_grid_of_layers_and_heads(tmp_path):
-    source, target = list("abcdefgh"), list("uvwxyz")
-    path = plot_attention(attention(3, 2, 6, 8), source, target, tmp_path / "grid.svg", "$title")
-    drawing = path.read_text("utf-8")
-    assert drawing.count('id="QuadMesh') == 6
-    for text in ("layer 3", "head 2", "u"):
-        assert f"<!-- {text} -->" in drawing
-    long = plot_attention(attention(2, 6, 50, 60), ["key"] * 60, ["query"] * 50, tmp_path / "b.svg")
-    assert "<!-- key -->" not in long.read_text("utf-8")  # There is no room for pieces.
-    wide = plot_attention(attention(2, 60, 120), ["k"] * 120, ["q"] * 60, tmp_path / "long.png")
-    assert max(png_size(wide)) < 3200
 
 
 def test_pieces_in_any_script_and_dollars_are_plain_text(tmp_path):
@@ -90,14 +66,3 @@ def test_plots_can_be_vector_graphics_and_other_endings_are_refused(tmp_path):
         assert path.stat().st_size > 1_000
     with pytest.raises(UserError, match=r"must end in .*\.png.* Received: .*curve\.txt"):
         plot_learning_curve(ROWS, tmp_path / "curve.txt")
-
-
-def test_drawing_leaves_no_global_state(tmp_path):
-    import matplotlib
-    from matplotlib import pyplot
-
-    settings, figures = dict(matplotlib.rcParams), pyplot.get_fignums()
-    plot_learning_curve(ROWS, tmp_path / "curve.png")
-    plot_attention(attention(2, 2), ["a", "b"], ["c", "d"], tmp_path / "map.png")
-    assert dict(matplotlib.rcParams) == settings
-    assert pyplot.get_fignums() == figures

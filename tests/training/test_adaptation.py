@@ -20,7 +20,7 @@ from keras_transformer.training import train
 from keras_transformer.training.plan import make_config, make_recipe
 from keras_transformer.training.starting_model import StartingModel, spellings
 from tests.closeness import assert_all_close, assert_close
-from tests.data.test_mapped_tokenizer import learned
+from tests.data.test_lookup_tokenizers import learned
 from tests.training.test_trainer import RECIPE, SMALL, WORDS, corpus, run, settings
 from tests.training.uncompiled import AtStep, interrupt
 
