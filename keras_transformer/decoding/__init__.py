@@ -1,7 +1,6 @@
 """Searches over a step function: greedy search, beam search and sampling."""
 
 from keras_transformer.decoding.beam_search import BeamSearch, length_penalty
-from keras_transformer.decoding.compiled import compile_search
 from keras_transformer.decoding.constraints import (
     Constraint,
     ForcedPrefix,
@@ -12,7 +11,13 @@ from keras_transformer.decoding.constraints import (
     SuppressTokens,
 )
 from keras_transformer.decoding.greedy_and_sampling import GreedySearch, Sampling
-from keras_transformer.decoding.search import SearchResult, Step, search_from_dict, search_to_dict
+from keras_transformer.decoding.search import (
+    SearchResult,
+    Step,
+    compile_search,
+    search_from_dict,
+    search_to_dict,
+)
 
 __all__ = [
     "BeamSearch",

@@ -9,8 +9,8 @@ from keras import ops
 
 from keras_transformer.checks import check_argument, check_choice, checked_number
 from keras_transformer.decoding.constraints import Constraints
-from keras_transformer.decoding.search import Search, SearchResult, extend_until_done, keep_shapes
-from keras_transformer.decoding.top_k import top_k
+from keras_transformer.decoding.loop import extend_until_done, keep_shapes, top_k
+from keras_transformer.decoding.search import Search, SearchResult
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.settings.base import settings_dataclass
 

@@ -8,14 +8,8 @@ from annotated_types import Ge, Le
 from keras import ops
 
 from keras_transformer.decoding.constraints import Constraints, check_static_vocabulary
-from keras_transformer.decoding.search import (
-    Search,
-    SearchResult,
-    Step,
-    extend_until_done,
-    keep_shapes,
-)
-from keras_transformer.decoding.top_k import top_k
+from keras_transformer.decoding.loop import extend_until_done, keep_shapes, top_k
+from keras_transformer.decoding.search import Search, SearchResult, Step
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.settings.base import Allowed, Size, settings_dataclass
 

@@ -1,6 +1,8 @@
-"""`Search`, the base class of searches: the step that they call, their loop and their result."""
+"""`Search`, the base class of searches: the step that they call, their result, and compilation."""
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import keras
@@ -14,12 +16,11 @@ from keras_transformer.decoding.constraints import (
     constrain,
     is_constraint,
 )
-from keras_transformer.layers.caches import take_entries
+from keras_transformer.decoding.loop import keep_shapes, log_sum_exp
+from keras_transformer.layers.effective_weights import all_parts
 from keras_transformer.layers.tensors import Tensor, check_shape
 from keras_transformer.settings.base import Settings, check_member
 
-# Maximum number of steps between two calls of `keep_sentences`, which merges growing caches.
-_STEPS_IN_A_ROUND = 32
 # Settings that a dict omits if they are not set, so that older versions can read it.
 _OMITTED_IF_UNSET = ("constraints", "patience")
 
@@ -80,22 +81,6 @@ class SearchResult(NamedTuple):
     scores: Any
     log_probabilities: Any
     lengths: Any
-
-
-def log_sum_exp(logits, largest, largest_ids=None):
-    """Returns `logsumexp(logits)` over the vocabulary, `[hypotheses, 1]`.
-
-    `largest` are the maxima of the logits, `[hypotheses, 1]`; `largest_ids` are their ids if known.
-    """
-    # The largest probability is exp(largest - log_sum_exp). A softmax is one operation on
-    # TensorFlow, where differences, exponentials and sums are three passes over all logits.
-    probabilities = ops.softmax(logits, axis=-1)
-    if largest_ids is None:
-        return largest - ops.log(ops.max(probabilities, axis=-1, keepdims=True))
-    hypotheses, vocabulary = ops.shape(logits)
-    first = vocabulary * ops.expand_dims(ops.arange(hypotheses, dtype="int32"), 1)
-    # [hypotheses, vocabulary] -> [hypotheses * vocabulary]
-    return largest - ops.log(ops.take(ops.reshape(probabilities, (-1,)), first + largest_ids))
 
 
 class SearchInputs(NamedTuple):
@@ -236,97 +221,115 @@ def search_from_dict(settings: Mapping) -> Search:
     return Search.from_dict(settings)
 
 
-def keep_shapes(new, old):
-    """Returns the tensors of `new` with the static shapes of `old`, as `while_loop` requires.
+def compile_search(
+    function: Callable,
+    variables: Sequence[keras.Variable] = (),
+    sizes: Sequence[str] = (),
+    ranks: Mapping[str, int] | None = None,
+) -> Callable:
+    """Compiles a search function, such as one that encodes and then calls `search(step, ...)`.
 
-    On TensorFlow, a gather with dynamic indices forgets dimensions that were known before.
+    On TensorFlow it becomes one `tf.function` of dynamic shapes; on JAX one `jax.jit`, which
+    compiles for each shape; on torch it is called as it is, without gradients. Random states must
+    not change inside: no dropout.
+
+    Args:
+        function: Function of tensors, and of the ints named in `sizes`, to a nest of tensors.
+        variables: The `keras.Variable`s that the function reads, such as `model.variables`. (JAX
+            compiles a variable that is missing here into the program as a constant.)
+        sizes: Names of int arguments that determine shapes, such as `("max_length",)`; pass them
+            by keyword. A new value compiles again on JAX only.
+        ranks: Number of axes of each argument, all of them int32 and passed by keyword. With it,
+            TensorFlow traces once for all shapes; without it, again for the first new shapes.
+
+    Returns:
+        A function with the arguments and the results of `function`.
+
+    Example:
+
+    >>> zeros = keras_transformer.decoding.compile_search(lambda n: ops.zeros((n,)), sizes=("n",))
+    >>> ops.convert_to_numpy(zeros(n=2)).tolist()
+    [0.0, 0.0]
     """
+    backend = keras.config.backend()
+    if backend == "torch":
+        import torch
 
-    def keep_shape(new, old):
-        new = ops.convert_to_tensor(new)
-        if new.dtype != old.dtype:
-            rule = "A step must return its state in the dtypes it was given"
-            raise ValueError(f"{rule}. Received: dtype={new.dtype} where it was {old.dtype}")
-        sizes = zip(new.shape, old.shape, strict=True)
-        if any(size is None and before is not None for size, before in sizes):
-            # Only on TensorFlow. A reshape would compute the other sizes at every step.
-            new.set_shape(old.shape)
-        return new
-
-    return keras.tree.map_structure(keep_shape, new, old)
-
-
-def extend_until_done(extend, hypotheses, state, keep_sentences):
-    """Calls `extend(hypotheses, state)`, which returns both, until all hypotheses are done.
-
-    The hypotheses are a named tuple of scalars and of tensors with the leading axis `batch`. Their
-    `is_done`, bool `[batch]` or `[batch, width]`, marks final answers, which `extend` must keep;
-    their `index` counts the steps. `keep_sentences` is called after each round of steps.
-    """
-    # Shapes are static on JAX.
-    if keep_sentences is None or keras.config.backend() == "jax":
-        return ops.while_loop(_is_any_active, extend, (hypotheses, state))[0]
-
-    # Two loops are faster than conditions inside the step, which slow down every step. `active` are
-    # the hypotheses of `sentences`; `answers` has those of all sentences.
-    def extend_for_a_round(active, state, sentences, answers):
-        end = active.index + _STEPS_IN_A_ROUND
-
-        def goes_on(active, _):
-            # If at most half of the sentences go on, copying them soon pays off.
-            is_done = _is_done(active)
-            are_most_active = 2 * _num_active(is_done) > ops.shape(is_done)[0]
-            return ops.logical_and(are_most_active, active.index < end)
-
-        active, state = ops.while_loop(goes_on, extend, (active, state))
-        indices = ops.expand_dims(sentences, 1)
-
-        def update(old, new):
-            return ops.scatter_update(old, indices, new) if len(old.shape) else new
-
-        answers = keras.tree.map_structure(update, answers, active)
-        kept = _sentences_to_keep(_is_done(active))
-        state = keep_shapes(keep_sentences(state, kept), state)
-        return take_entries(active, kept), state, take_entries(sentences, kept), answers
-
-    sentences = ops.arange(ops.shape(hypotheses.is_done)[0], dtype="int32")
-    variables = (hypotheses, state, sentences, hypotheses)
-    *_, answers = _shrinking_loop(_is_any_active, extend_for_a_round, variables)
-    return keep_shapes(answers, hypotheses)
-
-
-def _is_done(hypotheses):
-    """Returns whether all hypotheses of a sentence are final, bool `[batch]`."""
-    is_done = hypotheses.is_done
-    return is_done if len(is_done.shape) == 1 else ops.all(is_done, axis=1)
-
-
-def _is_any_active(hypotheses, *_):
-    return ops.logical_not(ops.all(hypotheses.is_done))
-
-
-def _num_active(is_done):
-    return ops.sum(ops.cast(ops.logical_not(is_done), "int32"))
-
-
-def _sentences_to_keep(is_done):
-    """Returns the indices of the sentences that go on, and of others up to a power of two.
-
-    TensorFlow's oneDNN compiles a kernel for each shape, so there should be few.
-    """
-    powers = ops.array([2**exponent for exponent in range(31)], dtype="int32")
-    num_kept = ops.min(ops.where(powers >= _num_active(is_done), powers, 2**30))
-    order = ops.argsort(ops.cast(is_done, "int32"))  # Those that go on come first.
-    return ops.cast(order[:num_kept], "int32")
-
-
-def _shrinking_loop(condition, body, variables):
-    """`ops.while_loop` over variables whose leading axis gets shorter."""
-    if keras.config.backend() != "tensorflow":
-        return ops.while_loop(condition, body, variables)
+        return torch.no_grad()(function)
+    if backend == "jax":
+        return _compile_jax(function, list(variables), sizes)
     import tensorflow as tf
 
-    shapes = keras.tree.map_structure(
-        lambda leaf: tf.TensorShape([None, *leaf.shape[1:]] if len(leaf.shape) else []), variables
-    )
-    return tf.while_loop(condition, body, variables, shape_invariants=shapes)
+    # Variables are captured by reference: nothing to hand over.
+    if ranks is not None:
+        specs = {name: tf.TensorSpec([None] * rank, tf.int32, name) for name, rank in ranks.items()}
+        return tf.function(function, autograph=False).get_concrete_function(**specs)
+    compiled = tf.function(function, reduce_retracing=True, autograph=False)
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        for name in sizes:
+            if isinstance(kwargs.get(name), int):
+                kwargs[name] = tf.constant(kwargs[name], dtype=tf.int32)
+        return compiled(*args, **kwargs)
+
+    return call
+
+
+class CompiledFunctions:
+    """Functions of one model that are compiled once, and again when its variables are others.
+
+    `quantize` and `enable_lora` replace and add variables, which a compiled function would not see.
+    Several threads may call `get` at the same time.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._changeable: list | None = None  # The layers that may get other variables.
+        self._last_state: list | None = None
+        self._compiled: dict[Hashable, Callable] = {}
+        self._compiling = threading.Lock()
+
+    def get(
+        self,
+        key: Hashable,
+        function: Callable,
+        sizes: Sequence[str] = (),
+        ranks: Mapping[str, int] | None = None,
+    ) -> Callable:
+        """Returns `compile_search(function, model.variables, sizes, ranks)`, stored under a key."""
+        with self._compiling:
+            # The variables themselves take Keras much longer to list, at every call.
+            if self._changeable is None:
+                models = getattr(self._model, "models", [self._model])  # Those of an `Ensemble`.
+                parts = [part for model in models for part in all_parts(model)]
+                self._changeable = [part for part in parts if hasattr(part, "lora_enabled")]
+            state = [(part.dtype_policy, part.lora_enabled) for part in self._changeable]
+            if state != self._last_state:
+                self._compiled.clear()
+                self._last_state = state
+            if key not in self._compiled:
+                variables = self._model.variables
+                self._compiled[key] = compile_search(function, variables, sizes, ranks)
+            return self._compiled[key]
+
+
+def _compile_jax(function, variables, sizes):
+    import jax
+
+    def stateless(values, args, **kwargs):
+        mapping = list(zip(variables, values, strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            return function(*args, **kwargs)
+
+    compiled = jax.jit(stateless, static_argnames=tuple(sizes))
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        values = [variable.value for variable in variables]
+        if all(value.is_fully_replicated for value in values):
+            # Each process computes by itself, on a device of its own.
+            values = [value.addressable_data(0) for value in values]
+        return compiled(values, args, **kwargs)
+
+    return call

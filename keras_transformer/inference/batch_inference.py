@@ -13,7 +13,7 @@ from keras import ops
 from keras_transformer.checks import check_positive_integer
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import ForcedPrefix, SearchResult
-from keras_transformer.decoding.compiled import CompiledFunctions
+from keras_transformer.decoding.search import CompiledFunctions
 from keras_transformer.errors import UserError
 from keras_transformer.inference.shortlist import Shortlist
 

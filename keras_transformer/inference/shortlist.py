@@ -12,7 +12,7 @@ from keras_transformer.checks import check_positive_integer
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.tokenizer import SPECIAL_PIECES
 from keras_transformer.data.tokenizer_pair import TokenizerPair
-from keras_transformer.decoding.top_k import SMALLEST_DYNAMIC_SIZE
+from keras_transformer.decoding.loop import SMALLEST_DYNAMIC_SIZE
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_files, current_file
 from keras_transformer.layouts import SHORTLIST_FILE

@@ -5,19 +5,16 @@ from keras_transformer.layers.attention_function import (
     AttentionFunction,
     ScaledDotProductAttention,
 )
-from keras_transformer.layers.attention_position import (
-    AttentionPosition,
-    RelativePosition,
-    RotaryPosition,
-)
-from keras_transformer.layers.decoder import Decoder
-from keras_transformer.layers.decoder_block import DecoderBlock
+from keras_transformer.layers.decoder import Decoder, DecoderBlock
 from keras_transformer.layers.dropout_and_normalization import Dropout, LayerNormalization
 from keras_transformer.layers.encoder import Encoder, EncoderBlock
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
-from keras_transformer.layers.position_encoding import (
+from keras_transformer.layers.positions import (
+    AttentionPosition,
     LearnedPositionEmbedding,
+    RelativePosition,
+    RotaryPosition,
     SinusoidalPositionEncoding,
 )
 from keras_transformer.layers.tied_embedding import TiedEmbedding

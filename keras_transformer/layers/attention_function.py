@@ -9,13 +9,13 @@ from keras import ops
 
 from keras_transformer import checks
 from keras_transformer.layers import backend_operations
-from keras_transformer.layers.attention_position import DistanceVectors, RelativePosition
-from keras_transformer.layers.dropout_and_normalization import Dropout
-from keras_transformer.layers.flash_attention import (
+from keras_transformer.layers.blockwise_attention import (
     MASKED_SCORE,
     attend_by_blocks,
     attend_fused,
 )
+from keras_transformer.layers.dropout_and_normalization import Dropout
+from keras_transformer.layers.positions import DistanceVectors, RelativePosition
 from keras_transformer.layers.tensors import Tensor, at_least_float32, causal_mask, combine_masks
 
 # Attention by blocks is the default from this length on.
@@ -139,21 +139,6 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         if has_keys is not None:
             outputs = ops.multiply(outputs, ops.cast(has_keys, outputs.dtype))
         return (outputs, weights) if return_attention_scores else outputs
-
-    def compute_output_spec(
-        self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
-    ) -> Any:
-        if args or kwargs.get("return_attention_scores"):
-            # Keras finds both outputs by tracing `call`.
-            return keras.Operation.compute_output_spec(self, query, key, value, *args, **kwargs)
-        value = value[0] if isinstance(value, tuple) else value
-        shape = self.compute_output_shape(query.shape, None, value.shape)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
-    def compute_output_shape(
-        self, query_shape: tuple, key_shape: tuple | None, value_shape: tuple
-    ) -> tuple:
-        return (*query_shape[:-1], value_shape[-1])
 
 
 def _sum_of_parts(weights, parts):

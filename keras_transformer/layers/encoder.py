@@ -1,25 +1,23 @@
 """The encoder: a block, and a stack of blocks over embedded tokens, section 3.1."""
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_transformer.layers import stack
-from keras_transformer.layers.attention_position import AttentionPosition, check_position
-from keras_transformer.layers.composite_layer import (
-    CompositeLayer,
-    check_arguments,
-    quantize_parts,
+from keras_transformer.layers.composite_layer import quantize_parts
+from keras_transformer.layers.stack import (
+    Block,
+    Stack,
+    check_encoder_inputs,
+    make_norm,
+    recomputed,
 )
-from keras_transformer.layers.dropout_and_normalization import Dropout
 from keras_transformer.layers.tensors import Tensor, combine_masks, keys_mask
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class EncoderBlock(CompositeLayer):
+class EncoderBlock(Block):
     """Self-attention and a feed-forward network, each with a residual connection and a norm.
 
     Args:
@@ -64,64 +62,17 @@ class EncoderBlock(CompositeLayer):
     Reference: Vaswani et al. (2017), section 3.1 and figure 1.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        intermediate_dim: int,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.1,
-        *,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: str | Callable = "relu",
-        norm: str = "post",
-        use_bias: bool = False,
-        kernel_initializer: str | Callable = "glorot_uniform",
-        bias_initializer: str | Callable = "zeros",
-        kernel_regularizer: str | Callable | None = None,
-        epsilon: float = 1e-6,
-        position: AttentionPosition | None = None,
-        sliding_window: int | None = None,
-        flash_attention: bool | None = None,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.intermediate_dim = intermediate_dim
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.activation_dropout = activation_dropout
-        self.activation = keras.activations.get(activation)
-        self.norm = norm
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.epsilon = epsilon
-        self.position = position
-        self.sliding_window = sliding_window
-        self.flash_attention = flash_attention
-        self.seed = seed
-        check_arguments(self, EncoderBlock)
-        check_position(position)
-
     def build(self, inputs_shape: tuple) -> None:
-        self.attention = stack.make_attention(self, "attention", inputs_shape)
-        self.feed_forward = stack.make_feed_forward(self, inputs_shape)
-        self.attention_norm = stack.make_norm(self, "attention_norm", inputs_shape)
+        self.attention = self._make_attention("attention", inputs_shape)
+        self.feed_forward = self._make_feed_forward(inputs_shape)
+        self.attention_norm = make_norm(self, "attention_norm", inputs_shape)
         # `attention_dropout` is a rate.
-        self.attention_dropout_layer = stack.make_dropout(self, "attention_dropout", inputs_shape)
-        self.feed_forward_norm = stack.make_norm(self, "feed_forward_norm", inputs_shape)
-        self.feed_forward_dropout_layer = stack.make_dropout(
-            self, "feed_forward_dropout", inputs_shape
-        )
+        self.attention_dropout_layer = self._make_dropout("attention_dropout", inputs_shape)
+        self.feed_forward_norm = make_norm(self, "feed_forward_norm", inputs_shape)
+        self.feed_forward_dropout_layer = self._make_dropout("feed_forward_dropout", inputs_shape)
         quantize_parts(self, self.quantized_parts)
 
-    _check_inputs = staticmethod(stack.check_encoder_inputs)
+    _check_inputs = staticmethod(check_encoder_inputs)
 
     def call(
         self,
@@ -139,20 +90,16 @@ class EncoderBlock(CompositeLayer):
             options = {"return_attention_scores": return_attention_scores, "training": training}
             return self.attention(x, x, attention_mask=attention_mask, **options)
 
-        is_pre_norm = self.norm == "pre"
-        residual = functools.partial(stack.residual, is_pre_norm=is_pre_norm, training=training)
         x = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
-        x, scores = residual(x, attend, self.attention_norm, self.attention_dropout_layer)
+        layers = attend, self.attention_norm, self.attention_dropout_layer
+        x, scores = self._residual(x, *layers, training)
         layers = self.feed_forward, self.feed_forward_norm, self.feed_forward_dropout_layer
-        x, _ = residual(x, *layers)
+        x, _ = self._residual(x, *layers, training)
         return (x, scores) if return_attention_scores else x
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), **stack.block_config(self)}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Encoder(CompositeLayer):
+class Encoder(Stack):
     """A stack of encoder blocks over embedded tokens.
 
     Args:
@@ -188,33 +135,14 @@ class Encoder(CompositeLayer):
     Reference: Vaswani et al. (2017), section 3.1.
     """
 
-    def __init__(
-        self,
-        blocks: Sequence[keras.layers.Layer],
-        position: str | keras.layers.Layer | None = "auto",
-        dropout: float = 0.1,
-        final_norm: bool | None = None,
-        epsilon: float = 1e-6,
-        seed: int | None = None,
-        remat: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.blocks = stack.checked_blocks(blocks, lambda block: hasattr(block, "make_cache"))
-        self.position = stack.make_position(position, self.blocks, self.dtype_policy)
-        self.dropout = dropout
-        self.final_norm = final_norm
-        self.epsilon = epsilon
-        self.seed = seed
-        self.remat = remat
-        check_arguments(self, Encoder)
-        stack.freeze(self)
-        self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
-
     def build(self, inputs_shape: tuple) -> None:
-        stack.build(self, inputs_shape)
+        self._build_parts(inputs_shape)
 
-    _check_inputs = staticmethod(stack.check_encoder_inputs)
+    _check_inputs = staticmethod(check_encoder_inputs)
+
+    @staticmethod
+    def _is_of_other_stack(block: Any) -> bool:
+        return hasattr(block, "make_cache")
 
     def call(
         self,
@@ -236,18 +164,8 @@ class Encoder(CompositeLayer):
                 x, block_scores = block(x, return_attention_scores=True, training=training, **masks)
                 scores.append(block_scores)
             elif self.remat:
-                x = stack.recomputed(block, training)(x, **masks)
+                x = recomputed(block, training)(x, **masks)
             else:
                 x = block(x, training=training, **masks)
         x = x if self.norm_layer is None else self.norm_layer(x, training=training)
         return (x, scores) if return_attention_scores else x
-
-    def _keeps_shape(self) -> bool:
-        return super()._keeps_shape() and stack.keeps_shape(self)
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), **stack.config(self)}
-
-    @classmethod
-    def from_config(cls, config: dict) -> Self:
-        return stack.from_config(cls, config)

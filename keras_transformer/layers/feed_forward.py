@@ -11,11 +11,11 @@ from keras_transformer.layers.composite_layer import (
     built_dense,
     check_arguments,
     dense_config,
+    load_version_1,
     quantize_parts,
 )
 from keras_transformer.layers.dropout_and_normalization import Dropout
 from keras_transformer.layers.tensors import Tensor, reshape
-from keras_transformer.layers.version_1 import load_version_1
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

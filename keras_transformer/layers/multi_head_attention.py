@@ -12,21 +12,21 @@ from keras_transformer.layers.attention_function import (
     ScaledDotProductAttention,
     check_attention,
 )
-from keras_transformer.layers.attention_position import (
-    AttentionPosition,
-    check_position,
-)
+from keras_transformer.layers.blockwise_attention import attend_in_window
 from keras_transformer.layers.caches import Cache
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     built_dense,
     check_arguments,
     dense_config,
+    load_version_1,
     quantize_parts,
 )
-from keras_transformer.layers.sliding_window import attend_in_window
+from keras_transformer.layers.positions import (
+    AttentionPosition,
+    check_position,
+)
 from keras_transformer.layers.tensors import Tensor, check_shape, combine_masks, keys_mask, reshape
-from keras_transformer.layers.version_1 import load_version_1
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -1,7 +1,7 @@
-"""Functions that make the sub-layers of blocks, and those that encoder and decoder share."""
+"""`Block` and `Stack`: the base classes of what encoder and decoder consist of, section 3.1."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -10,6 +10,7 @@ from keras_transformer.checks import check_argument
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     build_part,
+    check_arguments,
     dense_config,
     derive_initializer,
     derive_seed,
@@ -18,9 +19,11 @@ from keras_transformer.layers.composite_layer import (
 from keras_transformer.layers.dropout_and_normalization import Dropout, LayerNormalization
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
-from keras_transformer.layers.position_encoding import (
+from keras_transformer.layers.positions import (
+    AttentionPosition,
     LearnedPositionEmbedding,
     SinusoidalPositionEncoding,
+    check_position,
 )
 from keras_transformer.layers.tensors import Tensor, check_shape
 
@@ -31,50 +34,129 @@ _BLOCK_ARGUMENTS = """
 """.split()
 
 
-def make_attention(block, name, inputs_shape, encoder_outputs_shape=None):
-    """Returns the self-attention of a block; with `encoder_outputs_shape`, the cross-attention."""
-    d_model, is_self = inputs_shape[-1], encoder_outputs_shape is None
-    head_dim = d_model // block.num_heads
-    if d_model % block.num_heads and not (block.key_dim and block.value_dim):
-        raise ValueError(
-            "`num_heads` must divide the width of the inputs unless `key_dim` and `value_dim` "
-            f"are given. Received: num_heads={block.num_heads}, width {d_model}"
+class Block(CompositeLayer):
+    """Base class of blocks: their arguments, which `EncoderBlock` describes, and their parts."""
+
+    def __init__(
+        self,
+        num_heads: int,
+        intermediate_dim: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        *,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: str | Callable = "relu",
+        norm: str = "post",
+        use_bias: bool = False,
+        kernel_initializer: str | Callable = "glorot_uniform",
+        bias_initializer: str | Callable = "zeros",
+        kernel_regularizer: str | Callable | None = None,
+        epsilon: float = 1e-6,
+        position: AttentionPosition | None = None,
+        sliding_window: int | None = None,
+        flash_attention: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = keras.activations.get(activation)
+        self.norm = norm
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.epsilon = epsilon
+        self.position = position
+        self.sliding_window = sliding_window
+        self.flash_attention = flash_attention
+        self.seed = seed
+        check_arguments(self, Block)
+        check_position(position)
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in _BLOCK_ARGUMENTS},
+            "activation": keras.activations.serialize(self.activation),
+            **dense_config(self),
+            "position": keras.saving.serialize_keras_object(self.position),
+        }
+
+    def _make_attention(self, name, inputs_shape, encoder_outputs_shape=None):
+        """Returns the self-attention; with `encoder_outputs_shape`, the cross-attention."""
+        d_model, is_self = inputs_shape[-1], encoder_outputs_shape is None
+        head_dim = d_model // self.num_heads
+        if d_model % self.num_heads and not (self.key_dim and self.value_dim):
+            raise ValueError(
+                "`num_heads` must divide the width of the inputs unless `key_dim` and `value_dim` "
+                f"are given. Received: num_heads={self.num_heads}, width {d_model}"
+            )
+        layer = MultiHeadAttention(
+            self.num_heads,
+            self.key_dim or head_dim,
+            self.value_dim or head_dim,
+            use_bias=self.use_bias,
+            dropout=self.attention_dropout,
+            position=self.position if is_self else None,
+            sliding_window=self.sliding_window if is_self else None,
+            flash_attention=self.flash_attention,
+            **self._options_of_part(name),
         )
-    layer = MultiHeadAttention(
-        block.num_heads,
-        block.key_dim or head_dim,
-        block.value_dim or head_dim,
-        use_bias=block.use_bias,
-        dropout=block.attention_dropout,
-        position=block.position if is_self else None,
-        sliding_window=block.sliding_window if is_self else None,
-        flash_attention=block.flash_attention,
-        **_common_arguments(block, name),
-    )
-    return build_part(layer, inputs_shape, inputs_shape if is_self else encoder_outputs_shape)
+        return build_part(layer, inputs_shape, inputs_shape if is_self else encoder_outputs_shape)
 
+    def _make_feed_forward(self, inputs_shape):
+        layer = FeedForward(
+            self.intermediate_dim,
+            activation=self.activation,
+            dropout=self.activation_dropout,
+            **self._options_of_part("feed_forward"),
+        )
+        return build_part(layer, inputs_shape)
 
-def make_feed_forward(block, inputs_shape):
-    """Returns the feed-forward network of a block."""
-    layer = FeedForward(
-        block.intermediate_dim,
-        activation=block.activation,
-        dropout=block.activation_dropout,
-        **_common_arguments(block, "feed_forward"),
-    )
-    return build_part(layer, inputs_shape)
+    def _options_of_part(self, name):
+        return {
+            "kernel_initializer": derive_initializer(self.kernel_initializer, name),
+            "bias_initializer": derive_initializer(self.bias_initializer, name),
+            "kernel_regularizer": self.kernel_regularizer,
+            "seed": derive_seed(self.seed, name),
+            "trainable": self.trainable,
+            "dtype": self.dtype_policy,
+            "name": name,
+        }
 
+    def _make_dropout(self, name, inputs_shape):
+        """Returns the dropout that follows a sub-layer."""
+        options = {"seed": derive_seed(self.seed, name), "dtype": self.dtype_policy, "name": name}
+        return build_part(Dropout(self.dropout, **options), inputs_shape)
 
-def _common_arguments(block, name):
-    return {
-        "kernel_initializer": derive_initializer(block.kernel_initializer, name),
-        "bias_initializer": derive_initializer(block.bias_initializer, name),
-        "kernel_regularizer": block.kernel_regularizer,
-        "seed": derive_seed(block.seed, name),
-        "trainable": block.trainable,
-        "dtype": block.dtype_policy,
-        "name": name,
-    }
+    def _residual(
+        self,
+        x: Tensor,
+        sub_layer: Callable,
+        norm: LayerNormalization,
+        dropout: Dropout,
+        training: bool | None,
+    ) -> tuple[Tensor, Any]:
+        """Returns `norm(x + dropout(f(x)))`, with pre-norm `x + dropout(f(norm(x)))` (section 3.1).
+
+        The sub-layer f returns outputs, or a tuple of them and attention weights or a cache. The
+        second result is the weights or the cache, or None.
+        """
+        is_pre_norm = self.norm == "pre"
+        outputs = sub_layer(norm(x, training=training) if is_pre_norm else x, training=training)
+        outputs, other = outputs if isinstance(outputs, tuple) else (outputs, None)
+        # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
+        x = x + dropout(outputs, training=training)
+        return x if is_pre_norm else norm(x, training=training), other
 
 
 def make_norm(parent, name, inputs_shape):
@@ -83,30 +165,133 @@ def make_norm(parent, name, inputs_shape):
     return build_part(LayerNormalization(parent.epsilon, **options), inputs_shape)
 
 
-def make_dropout(block, name, inputs_shape):
-    """Returns the dropout that follows a sub-layer of a block."""
-    options = {"seed": derive_seed(block.seed, name), "dtype": block.dtype_policy, "name": name}
-    return build_part(Dropout(block.dropout, **options), inputs_shape)
+class Stack(CompositeLayer):
+    """Base class of stacks: their arguments, which `Encoder` describes, and their parts."""
+
+    def __init__(
+        self,
+        blocks: Sequence[keras.layers.Layer],
+        position: str | keras.layers.Layer | None = "auto",
+        dropout: float = 0.1,
+        final_norm: bool | None = None,
+        epsilon: float = 1e-6,
+        seed: int | None = None,
+        remat: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.blocks = _checked_blocks(blocks, self._is_of_other_stack)
+        self.position = _make_position(position, self.blocks, self.dtype_policy)
+        self.dropout = dropout
+        self.final_norm = final_norm
+        self.epsilon = epsilon
+        self.seed = seed
+        self.remat = remat
+        check_arguments(self, Stack)
+        if not self.trainable:
+            # Keras freezes the parts when `trainable` is set, not when it is an argument.
+            for layer in _given_layers(self.blocks, self.position):
+                layer.trainable = False
+        self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
+
+    @staticmethod
+    def _is_of_other_stack(block: Any) -> bool:
+        raise NotImplementedError
+
+    def _build_parts(self, inputs_shape, *other_shapes):
+        """Builds the layers, unless they were built before, elsewhere or from a file."""
+        self.norm_layer, has_norm = None, self.final_norm
+        if has_norm is None:
+            # Pre-norm blocks do not normalize their last sum; post-norm blocks do.
+            has_norm = getattr(self.blocks[-1], "norm", None) == "pre"
+        if has_norm:
+            self.norm_layer = make_norm(self, "final_norm", inputs_shape)
+        self.dropout_layer.build(inputs_shape)
+        _build_once(self.position, inputs_shape)
+        for block in self.blocks:
+            _build_once(block, inputs_shape, *other_shapes)
+
+    def _keeps_shape(self) -> bool:
+        positions = (type(None), SinusoidalPositionEncoding, LearnedPositionEmbedding)
+        # A layer of another class may do anything, and its call may build it.
+        are_known = all(is_composite(block) and block.built for block in self.blocks)
+        return super()._keeps_shape() and are_known and type(self.position) in positions
+
+    def get_config(self) -> dict:
+        configs: list[Any] = []
+        for index, block in enumerate(self.blocks):
+            # A block that occurred before is saved as the index of its first occurrence.
+            first = next(i for i, other in enumerate(self.blocks) if other is block)
+            configs.append(_unbuilt_config(block) if first == index else first)
+        return {
+            **super().get_config(),
+            "blocks": configs,
+            "quantized_parts": {},  # In the configs of the blocks.
+            "position": _unbuilt_config(self.position),
+            "dropout": self.dropout,
+            "final_norm": self.final_norm,
+            "epsilon": self.epsilon,
+            "seed": self.seed,
+            "remat": self.remat,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict) -> Self:
+        deserialize, blocks = keras.saving.deserialize_keras_object, list[Any]()
+        for block in config["blocks"]:
+            blocks.append(blocks[block] if isinstance(block, int) else deserialize(block))
+        position = deserialize(config["position"])
+        layers = _given_layers(blocks, position)
+        flags = [layer.trainable for layer in layers]
+        config = {**config, "blocks": blocks, "position": position}
+        config.pop("quantized_parts", None)
+        stack = cls(**config)
+        for layer, trainable in zip(layers, flags, strict=True):
+            layer.trainable = trainable  # A frozen stack may have trainable parts.
+        return stack
 
 
-def residual(
-    x: Tensor,
-    sub_layer: Callable,
-    norm: LayerNormalization,
-    dropout: Dropout,
-    is_pre_norm: bool,
-    training: bool | None,
-) -> tuple[Tensor, Any]:
-    """Returns `norm(x + dropout(f(x)))`, with pre-norm `x + dropout(f(norm(x)))` (section 3.1).
+def _checked_blocks(blocks: Sequence[keras.layers.Layer], is_of_other_stack: Any) -> list[Any]:
+    """Returns the blocks of a stack as a list, or raises a `ValueError`."""
+    is_list = isinstance(blocks, (list, tuple)) and len(blocks) > 0
+    are_layers = is_list and all(isinstance(block, keras.layers.Layer) for block in blocks)
+    rule = "a list of at least one layer, encoder blocks in an `Encoder` and decoder blocks in a "
+    is_allowed = are_layers and not any(map(is_of_other_stack, blocks))
+    check_argument(is_allowed, "blocks", f"{rule}`Decoder`", blocks)
+    return list(blocks)
 
-    The sub-layer f returns outputs, or a tuple of them and attention weights or a cache. The second
-    result is the weights or the cache, or None.
-    """
-    outputs = sub_layer(norm(x, training=training) if is_pre_norm else x, training=training)
-    outputs, other = outputs if isinstance(outputs, tuple) else (outputs, None)
-    # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
-    x = x + dropout(outputs, training=training)
-    return x if is_pre_norm else norm(x, training=training), other
+
+def _make_position(position: Any, blocks: list, dtype: Any) -> keras.layers.Layer | None:
+    """Returns the position layer of a stack, or raises a `ValueError`."""
+    if position == "auto":
+        have_positions = any(getattr(block, "position", None) is not None for block in blocks)
+        position = None if have_positions else "sinusoidal"
+    if position == "sinusoidal":
+        return SinusoidalPositionEncoding(dtype=dtype, name="position")
+    is_layer = position is None or isinstance(position, keras.layers.Layer)
+    rule = "'auto', 'sinusoidal', a layer that adds positions to its inputs, or None"
+    check_argument(is_layer, "position", rule, position)
+    return position
+
+
+def _given_layers(blocks, position):
+    return [*blocks, *([] if position is None else [position])]
+
+
+def _build_once(layer, *shapes):
+    # A layer without a `build` is built by its first call, as everywhere in Keras.
+    has_build = layer is not None and type(layer).build is not keras.layers.Layer.build
+    if has_build and not layer.built:
+        layer.build(*shapes)
+
+
+def _unbuilt_config(layer):
+    """Returns a layer's config without its shapes, because the stack builds the layer itself."""
+    config = keras.saving.serialize_keras_object(layer)
+    if config is not None:
+        # In the same dict: Keras marks it if another layer shares the object.
+        config.pop("build_config", None)
+    return config
 
 
 def check_inputs(
@@ -138,125 +323,6 @@ def check_inputs(
 def check_encoder_inputs(inputs, padding_mask=None, attention_mask=None, *others, **options):
     """Raises a `ValueError` if the arguments of an encoder's call do not fit together."""
     check_inputs(inputs, None, padding_mask, None, attention_mask)
-
-
-def checked_blocks(blocks: Sequence[keras.layers.Layer], is_of_other_stack: Any) -> list[Any]:
-    """Returns the blocks of a stack as a list, or raises a `ValueError`."""
-    is_list = isinstance(blocks, (list, tuple)) and len(blocks) > 0
-    are_layers = is_list and all(isinstance(block, keras.layers.Layer) for block in blocks)
-    rule = "a list of at least one layer, encoder blocks in an `Encoder` and decoder blocks in a "
-    is_allowed = are_layers and not any(map(is_of_other_stack, blocks))
-    check_argument(is_allowed, "blocks", f"{rule}`Decoder`", blocks)
-    return list(blocks)
-
-
-def make_position(position: Any, blocks: list, dtype: Any) -> keras.layers.Layer | None:
-    """Returns the position layer of a stack, or raises a `ValueError`."""
-    if position == "auto":
-        have_positions = any(getattr(block, "position", None) is not None for block in blocks)
-        position = None if have_positions else "sinusoidal"
-    if position == "sinusoidal":
-        return SinusoidalPositionEncoding(dtype=dtype, name="position")
-    is_layer = position is None or isinstance(position, keras.layers.Layer)
-    rule = "'auto', 'sinusoidal', a layer that adds positions to its inputs, or None"
-    check_argument(is_layer, "position", rule, position)
-    return position
-
-
-def freeze(stack: CompositeLayer) -> None:
-    """Freezes the blocks and the position of a frozen stack."""
-    if not stack.trainable:
-        # Keras freezes the parts when `trainable` is set, not when it is an argument.
-        for layer in _given_layers(stack.blocks, stack.position):
-            layer.trainable = False
-
-
-def _given_layers(blocks, position):
-    return [*blocks, *([] if position is None else [position])]
-
-
-def build(stack: CompositeLayer, inputs_shape: tuple, *other_shapes: tuple) -> None:
-    """Builds the layers of a stack, unless they were built before, elsewhere or from a file."""
-    stack.norm_layer, has_norm = None, stack.final_norm
-    if has_norm is None:
-        # Pre-norm blocks do not normalize their last sum; post-norm blocks do.
-        has_norm = getattr(stack.blocks[-1], "norm", None) == "pre"
-    if has_norm:
-        stack.norm_layer = make_norm(stack, "final_norm", inputs_shape)
-    stack.dropout_layer.build(inputs_shape)
-    _build_once(stack.position, inputs_shape)
-    for block in stack.blocks:
-        _build_once(block, inputs_shape, *other_shapes)
-
-
-def _build_once(layer, *shapes):
-    # A layer without a `build` is built by its first call, as everywhere in Keras.
-    has_build = layer is not None and type(layer).build is not keras.layers.Layer.build
-    if has_build and not layer.built:
-        layer.build(*shapes)
-
-
-def keeps_shape(stack: CompositeLayer) -> bool:
-    """Returns whether all blocks and the position are known to keep the shape of their inputs."""
-    positions = (type(None), SinusoidalPositionEncoding, LearnedPositionEmbedding)
-    # A layer of another class may do anything, and its call may build it.
-    return type(stack.position) in positions and all(
-        is_composite(block) and block.built for block in stack.blocks
-    )
-
-
-def config(stack: CompositeLayer) -> dict[str, Any]:
-    """Returns the arguments of a stack, as `get_config` needs them."""
-    configs: list[Any] = []
-    for index, block in enumerate(stack.blocks):
-        # A block that occurred before is saved as the index of its first occurrence.
-        first = next(i for i, other in enumerate(stack.blocks) if other is block)
-        configs.append(_unbuilt_config(block) if first == index else first)
-    return {
-        "blocks": configs,
-        "quantized_parts": {},  # In the configs of the blocks.
-        "position": _unbuilt_config(stack.position),
-        "dropout": stack.dropout,
-        "final_norm": stack.final_norm,
-        "epsilon": stack.epsilon,
-        "seed": stack.seed,
-        "remat": stack.remat,
-    }
-
-
-def block_config(block: CompositeLayer) -> dict[str, Any]:
-    """Returns the arguments of a block, as `get_config` needs them."""
-    return {
-        **{name: getattr(block, name) for name in _BLOCK_ARGUMENTS},
-        "activation": keras.activations.serialize(block.activation),
-        **dense_config(block),
-        "position": keras.saving.serialize_keras_object(block.position),
-    }
-
-
-def _unbuilt_config(layer):
-    """Returns a layer's config without its shapes, because the stack builds the layer itself."""
-    config = keras.saving.serialize_keras_object(layer)
-    if config is not None:
-        # In the same dict: Keras marks it if another layer shares the object.
-        config.pop("build_config", None)
-    return config
-
-
-def from_config(cls: type[CompositeLayer], config: dict) -> CompositeLayer:
-    """Returns the stack of a config that the function `config` returned."""
-    deserialize, blocks = keras.saving.deserialize_keras_object, list[Any]()
-    for block in config["blocks"]:
-        blocks.append(blocks[block] if isinstance(block, int) else deserialize(block))
-    position = deserialize(config["position"])
-    layers = _given_layers(blocks, position)
-    flags = [layer.trainable for layer in layers]
-    config = {**config, "blocks": blocks, "position": position}
-    config.pop("quantized_parts", None)
-    stack = cls(**config)
-    for layer, trainable in zip(layers, flags, strict=True):
-        layer.trainable = trainable  # A frozen stack may have trainable parts.
-    return stack
 
 
 def recomputed(block, training):

@@ -10,11 +10,11 @@ from keras_transformer.checks import check_argument
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     check_arguments,
+    load_version_1,
     quantize_parts,
 )
 from keras_transformer.layers.effective_weights import effective_matrix
 from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape, reshape
-from keras_transformer.layers.version_1 import load_version_1
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -13,8 +13,7 @@ from keras import ops
 
 from keras_transformer.checks import check_argument, check_positive_integer
 from keras_transformer.decoding import GreedySearch, SearchResult
-from keras_transformer.decoding.compiled import CompiledFunctions
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import CompiledFunctions, Search
 from keras_transformer.layers import Decoder
 from keras_transformer.layers.caches import hypotheses_of, take_entries
 from keras_transformer.layers.tensors import Tensor

@@ -19,8 +19,8 @@ from keras import ops
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_write, name_beside, remove
+from keras_transformer.layers.composite_layer import current_names
 from keras_transformer.layers.effective_weights import all_maps
-from keras_transformer.layers.version_1 import current_names
 
 WEIGHTS_SUFFIX = ".weights.h5"
 # Upper bound of the bytes for each array besides its values: groups, names, alignment.

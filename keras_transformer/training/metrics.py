@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding.compiled import CompiledFunctions
+from keras_transformer.decoding.search import CompiledFunctions
 from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape
 from keras_transformer.losses.cross_entropy import cross_entropy
 from keras_transformer.training.processes import ProcessGroup

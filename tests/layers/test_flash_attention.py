@@ -14,7 +14,7 @@ from keras_transformer.layers import (
     attention_function,
 )
 from keras_transformer.layers.attention_function import choose_flash_attention
-from keras_transformer.layers.flash_attention import attend_by_blocks, attend_fused
+from keras_transformer.layers.blockwise_attention import attend_by_blocks, attend_fused
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 from tests.oracle import transformer as oracle
