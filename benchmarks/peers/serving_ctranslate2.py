@@ -12,8 +12,8 @@ import numpy as np
 import sentencepiece
 from text_setting import THREADS
 
+from keras_transformer.serving import ServerSettings
 from keras_transformer.serving.app import Server
-from keras_transformer.serving.server_settings import ServerSettings
 
 directory, compute_type, beam_size, max_batch_size = sys.argv[1:]
 engine = ctranslate2.Translator(

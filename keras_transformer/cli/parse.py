@@ -13,8 +13,7 @@ from keras_transformer.cli.text_files import (
     write_answers,
 )
 from keras_transformer.errors import UserError
-from keras_transformer.parsing.treebank import NO_TREE
-from keras_transformer.parsing.trees import draw_tree, format_tree
+from keras_transformer.parsing.trees import NO_TREE, draw_tree, format_tree
 
 
 def define_options(parser):

@@ -19,9 +19,10 @@ from keras_transformer.cli.text_files import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.evalb import EvalbParameters
+from keras_transformer.parsing.linearization import NUMBERS
 from keras_transformer.parsing.parseval_score import parseval
-from keras_transformer.parsing.settings import ParsingSettings
-from keras_transformer.parsing.treebank import read_trees
+from keras_transformer.parsing.task import ParsingSettings
+from keras_transformer.parsing.trees import read_trees
 from keras_transformer.settings.base import Count, File, Settings, settings_dataclass
 
 # Approximate number of opening and closing symbols, as in treebanks of English.
@@ -96,8 +97,6 @@ class ParsingCommands(TaskCommands):
         linearization = ParsingSettings.from_dict(settings.task_settings).linearization
         if linearization["words"]:
             return size, "for the words, as many for the trees"
-        from keras_transformer.parsing.linearization import NUMBERS
-
         num_symbols = _NUM_SYMBOLS + len(NUMBERS) * linearization["numbers"]
         return num_symbols, f"for the words, about {num_symbols} symbols for the trees"
 

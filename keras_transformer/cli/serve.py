@@ -13,7 +13,7 @@ from keras_transformer.cli.options import add_option, options_of
 from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
 from keras_transformer.layouts import VALID_FILES
-from keras_transformer.serving.server_settings import ServerSettings
+from keras_transformer.serving import ServerSettings
 
 
 def define_options(parser):

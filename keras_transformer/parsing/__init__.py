@@ -6,11 +6,18 @@ from keras_transformer import lazy_names
 _MODULES = {
     "evalb": ["EvalbParameters", "SentenceScore"],
     "parseval_score": ["ParsevalScore", "ParsevalSummary", "parseval"],
-    "f1_on_dev": ["F1OnDev"],
     "linearization": ["Linearization", "RebuiltTree"],
-    "parser": ["Parse", "Parser"],
-    "treebank": ["TreebankCorpus", "clean_tree", "read_tree_lines", "read_trees", "write_trees"],
-    "trees": ["Tree", "draw_tree", "format_tree"],
+    "parser": ["F1OnDev", "Parse", "Parser"],
+    "task": ["TreebankCorpus"],
+    "trees": [
+        "Tree",
+        "clean_tree",
+        "draw_tree",
+        "format_tree",
+        "read_tree_lines",
+        "read_trees",
+        "write_trees",
+    ],
     "well_formed_trees": ["TreeSymbols", "WellFormedTrees", "tree_symbols"],
 }
 __all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -10,8 +10,7 @@ from typing import Any
 
 from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
-from keras_transformer.parsing.treebank import EMPTY_TAG
-from keras_transformer.parsing.trees import PLACEHOLDER, SPACE, Tree, escape_brackets
+from keras_transformer.parsing.trees import EMPTY_TAG, PLACEHOLDER, SPACE, Tree, escape_brackets
 
 VALID, ERROR, SKIP = 0, 1, 2
 _COLLINS_DELETED = ("TOP", EMPTY_TAG, ",", ":", "``", "''", ".")

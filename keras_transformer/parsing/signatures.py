@@ -5,8 +5,7 @@ import tensorflow as tf
 from keras_transformer.errors import UserError
 from keras_transformer.inference.served_functions import ServedFunctions
 from keras_transformer.layers.tensors import Tensor
-from keras_transformer.parsing.treebank import NO_TREE
-from keras_transformer.parsing.trees import PLACEHOLDER
+from keras_transformer.parsing.trees import NO_TREE, PLACEHOLDER
 
 
 class ParserFunctions(ServedFunctions):

@@ -185,12 +185,6 @@ class WellFormedTrees:
                 f"Received: token {num_roles.argmax()} with several of these roles"
             )
         numbers = np.asarray(self.words - 1 if numbers is None else numbers, "int32")
-        is_numbered = numbers.shape == shapes[0] and np.array_equal(numbers >= 0, self.words)
-        if not is_numbered or np.setdiff1d(np.arange(numbers.max()), numbers).size:
-            raise ValueError(
-                "`numbers` must have the shape [vocabulary], a number for each token of `words` "
-                f"and no other, and every number up to its largest. Received: {numbers=}"
-            )
         self._num_numbers = max(int(numbers.max()) + 1, 1)
         self._first_word = _FIRST_CLOSING + self.closings.max() + 1
         self._classes = np.select(
@@ -210,11 +204,6 @@ class WellFormedTrees:
     def __call__(
         self, state: _State, log_probabilities: Tensor, generated: Generated
     ) -> tuple[_State, Tensor]:
-        if log_probabilities.shape[-1] != len(self._classes):
-            raise ValueError(
-                "The arrays must be of the size of the vocabulary, "
-                f"{log_probabilities.shape[-1]}. Received: {len(self._classes)}"
-            )
         state = self._read(state, generated.last_tokens)
         depth = state.depth
         has_words, is_open, has_begun = state.words_left > 0, depth > 0, generated.length > 0

@@ -18,12 +18,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.serving import page
+from keras_transformer.serving import ServerSettings, page
 from keras_transformer.serving.batches import Batches
-from keras_transformer.serving.connection import Connection, HttpServer
 from keras_transformer.serving.models import ServedModel
-from keras_transformer.serving.protocol import RequestError, read_request, to_answer, to_texts
-from keras_transformer.serving.server_settings import ServerSettings
+from keras_transformer.serving.protocol import (
+    Connection,
+    HttpServer,
+    RequestError,
+    read_request,
+    to_answer,
+    to_texts,
+)
 
 _LOGGER = logging.getLogger(__name__)
 # TensorFlow Serving's own patterns (model_servers/http_rest_api_util.cc), without version labels.

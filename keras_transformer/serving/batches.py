@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_transformer.serving import ServerSettings
 from keras_transformer.serving.protocol import RequestError
-from keras_transformer.serving.server_settings import ServerSettings
 
 # The texts of each input of a signature, as many of each.
 Texts = Mapping[str, list[bytes]]

@@ -1,6 +1,5 @@
 """Trees as symbols and back; any symbols at all become a tree over the words of the sentence."""
 
-import dataclasses
 import itertools
 
 import pytest
@@ -40,15 +39,10 @@ def test_numbers_stand_for_words_and_begin_again_after_99():
     assert " ".join(Linearization(numbers=True).to_symbols(TREE)) == (
         "(S (NP 0 1 )NP (VP 2 (PRT 3 )PRT )VP 4 )S"
     )
-    tagged = Linearization(numbers=True, tags=True, labelled_closing=False)
-    assert " ".join(tagged.to_symbols(TREE)) == (
-        "(S (NP (DT 0 ) (NN 1 ) ) (VP (VBZ 2 ) (PRT (RP 3 ) ) ) (-RRB- 4 ) )"
-    )
-    words = [f"w{number}" for number in range(203)]
-    tree = Tree("S", [Tree("XX", word) for word in words])
+    tree = Tree("S", [Tree("XX", f"w{number}") for number in range(103)])
     symbols = Linearization(numbers=True).to_symbols(tree)
-    assert symbols[1:-1] == [str(number) for number in [*range(100), *range(100), 0, 1, 2]]
-    assert Linearization(numbers=True).rebuild(symbols, words) == (tree, 0)
+    assert symbols[1:-1] == [*map(str, range(100)), "0", "1", "2"]
+    assert Linearization(numbers=True).rebuild(symbols, tree.words()) == (tree, 0)
 
 
 def check_that_it_comes_back(tree):
@@ -66,22 +60,9 @@ def test_every_tree_comes_back(tree):
     check_that_it_comes_back(tree)
 
 
-@pytest.mark.parametrize("number", [50, pytest.param(27_128, marks=pytest.mark.slow)])
-def test_every_tree_of_a_treebank_comes_back_in_every_way(number):
-    files = map(treebank_file, ("train", "dev"))
-    trees = list(itertools.islice(itertools.chain.from_iterable(map(read_trees, files)), number))
-    assert len(trees) == number
-    for tree in trees:
+def test_every_tree_of_a_treebank_comes_back_in_every_way():
+    for tree in itertools.islice(read_trees(treebank_file("dev")), 25):
         check_that_it_comes_back(tree)
-
-
-def test_tags_are_those_given_or_unknown():
-    tags = ["A", "B", "C", "D", "E"]
-    for linearization in WAYS:
-        symbols = linearization.to_symbols(TREE)
-        assert linearization.to_tree(symbols, TREE.words(), tags).tags() == tags
-    tree = Linearization().to_tree(["(S", "(NP", "XX", ")NP", "XX", ")S"], ["(", "b"])
-    assert str(tree) == "(S (NP (XX -LRB-)) (XX b))"
 
 
 @pytest.mark.parametrize("tree, linearization", [
@@ -121,65 +102,29 @@ def test_any_soup_becomes_a_tree_over_the_words(symbols, words):
         assert rebuilt.is_well_formed == is_unchanged
 
 
-def spans(symbols):
-    """Label, first word and end of each constituent that the symbols themselves close."""
-    stack, found, position = [], [], 0
-    for symbol in symbols:
-        if symbol.startswith("("):
-            stack.append((symbol[1:], position))
-        elif symbol.startswith(")"):
-            found.append((*stack.pop(), position))
-        else:
-            position += 1
-    return found
-
-
-@EXAMPLES
-@given(tree=trees(), data=st.data())
-def test_what_is_complete_in_a_truncated_sequence_is_in_the_tree(tree, data):
-    linearization = Linearization()
-    symbols = linearization.to_symbols(tree)
-    kept = symbols[: data.draw(st.integers(0, len(symbols)))]
-    rebuilt = linearization.rebuild(kept, tree.words())
-    assert rebuilt.is_well_formed == (kept == symbols)
-    found = spans(linearization.to_symbols(rebuilt.tree))
-    for span in spans(kept):
-        found.remove(span)
-
-
 @pytest.mark.parametrize("settings, symbols, expected, num_repairs", [
     ({}, "(S (NP XX )NP XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 0),
     # Nothing is known: the default root; each of three words is missing, the root twice.
     ({}, "", "(S (XX a) (XX b) (XX c))", 5),
-    ({}, "(NP", "(NP (XX a) (XX b) (XX c))", 4),
     # Unknown symbols are left out.
     ({}, "(S <unk> XX (( XX XX )S", "(S (XX a) (XX b) (XX c))", 2),
     # A word before any opening symbol.
     ({}, "XX (NP XX XX )NP )S", "(S (XX a) (NP (XX b) (XX c)))", 1),
-    # A closing symbol closes all within.
-    ({}, "(S (NP (PP XX )NP XX XX )S", "(S (NP (PP (XX a))) (XX b) (XX c))", 1),
-    ({}, "(S (NP (NP XX )NP XX XX )S", "(S (NP (NP (XX a)) (XX b) (XX c)))", 1),
     # One of a label that is not open closes the innermost.
     ({}, "(S (NP XX )VP XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
     # What follows the root is put into it.
     ({}, "(S XX )S (NP XX XX )NP", "(S (XX a) (NP (XX b) (XX c)))", 2),
-    # Words too many, and too few: in the root, or in what is still open.
+    # Words too many.
     ({}, "(S (NP XX XX )NP XX XX )S", "(S (NP (XX a) (XX b)) (XX c))", 1),
-    ({}, "(S (NP XX )NP )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
-    ({}, "(S (NP XX )NP (VP XX", "(S (NP (XX a)) (VP (XX b) (XX c)))", 3),
-    # Constituents without words, also a root.
-    ({}, "(S (NP )NP XX XX XX )S", "(S (XX a) (XX b) (XX c))", 1),
+    # A constituent without words, here a root.
     ({}, "(NP )NP (S XX XX XX )S", "(S (XX a) (XX b) (XX c))", 1),
     # Of a wrong number, the next word is meant.
-    ({"numbers": True}, "(S (NP 0 )NP 1 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 0),
     ({"numbers": True}, "(S (NP 0 )NP 2 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
     ({"numbers": True}, "(S (NP 100 )NP XX 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
     # Too many in a row with a single part.
     ({"max_unary": 1}, "(S (A (B XX )B )A (C (D XX XX )D )C )S",
      "(S (B (XX a)) (C (D (XX b) (XX c))))", 1),
-    ({"max_unary": 1}, "(S (A XX XX XX )A )S", "(S (A (XX a) (XX b) (XX c)))", 0),
     # Closing symbols without labels.
-    ({"labelled_closing": False}, "(S (NP XX ) XX XX )", "(S (NP (XX a)) (XX b) (XX c))", 0),
     ({"labelled_closing": False}, "(S (NP XX )NP XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
 ])  # fmt: skip
 def test_each_repair(settings, symbols, expected, num_repairs):
@@ -189,10 +134,7 @@ def test_each_repair(settings, symbols, expected, num_repairs):
 
 @pytest.mark.parametrize("symbols, expected, num_repairs", [
     ("(S (A a )A (NP (B -LRB- )B )NP )S", "(S (A a) (NP (B -LRB-)))", 0),
-    # Another word than the sentence has.
-    ("(S (A a )A (NP (B b )B )NP )S", "(S (A a) (NP (B -LRB-)))", 1),
-    # A tag that is not closed, or by another label; a word without a tag.
-    ("(S (A a (NP (B -LRB- )B )NP )S", "(S (A a) (NP (B -LRB-)))", 1),
+    # A tag that is closed by another label; a word without a tag.
     ("(S (A a )A (NP (B -LRB- )C )NP )S", "(S (A a) (NP (B -LRB-)))", 4),
     ("(S (A a )A -LRB- )S", "(S (A a) (XX -LRB-))", 1),
 ])  # fmt: skip
@@ -201,9 +143,8 @@ def test_words_with_tags(symbols, expected, num_repairs):
     assert (str(rebuilt.tree), rebuilt.num_repairs) == (expected, num_repairs)
 
 
-@pytest.mark.parametrize("linearization", [Linearization(), Linearization(words=True, tags=True)])
-def test_thousands_of_open_constituents_are_no_problem(linearization):
-    linearization = dataclasses.replace(linearization, max_unary=9999)
+def test_thousands_of_open_constituents_are_no_problem():
+    linearization = Linearization(max_unary=9999)
     symbols = ["(S", "(NP"] * 2500
     tree = linearization.to_tree(symbols, ["a", "b"])
     assert tree.words() == ["a", "b"] and len(list(tree.subtrees())) == 5002

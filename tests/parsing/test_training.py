@@ -1,18 +1,16 @@
-"""train for parsing: a directory that parses, resumed, chosen by F1; a toy grammar is learned."""
+"""A training of a parser: settings, data, directory, and the F1 that chooses its weights."""
 
 import csv
-import importlib.util
-import json
-import re
-import shutil
 
 import pytest
 
+from keras_transformer.cli.application import build_parser
+from keras_transformer.cli.settings import resolve, training_settings
 from keras_transformer.data import PairsCorpus, SentencePieceTokenizer, SubwordTokenizer
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.parsing import Linearization, Tree, TreebankCorpus, parseval
+from keras_transformer.parsing import Linearization, TreebankCorpus, parseval
 from keras_transformer.parsing.parser import Parser
 from keras_transformer.training import TrainingSettings, train
 from tests.toy_treebank import toy_trees, write_toy_trees
@@ -26,67 +24,46 @@ RECIPE = {"tokens_per_batch": 256, "warmup_steps": 20, "peak_learning_rate": 1e-
           "average_checkpoints": 2, "beam_size": 2}  # fmt: skip
 
 
+def settings(**changes):
+    values = {"preset": "parsing_small", "task": "parsing", "model": SMALL, "recipe": RECIPE,
+              "tokenizer": "subword", "vocab_size": None, "max_steps": 2, "evaluate_every": 1,
+              "checkpoint_every": 1, **changes}  # fmt: skip
+    return TrainingSettings.from_dict(values)
+
+
+def fit(directory, files, **changes):
+    linearization = Linearization(**changes.get("linearization", {}))
+    corpora = (TreebankCorpus(path, linearization) for path in files)
+    return train(directory, *corpora, settings=settings(**changes), report=lambda line: None)
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Files of training and development trees."""
     folder = tmp_path_factory.mktemp("trees")
-    return write_toy_trees(folder / "train", 60, seed=1), write_toy_trees(folder / "dev", 6, 2)
-
-
-def settings(**changes):
-    values = {"preset": "parsing_small", "task": "parsing", "model": SMALL, "recipe": RECIPE,
-              "tokenizer": "subword", "vocab_size": None, "max_steps": 4, "evaluate_every": 2,
-              "checkpoint_every": 2, **changes}  # fmt: skip
-    return TrainingSettings.from_dict(values)
-
-
-def run(directory, files, lines=None, **changes):
-    report = (lambda line: None) if lines is None else lines.append
-    linearization = Linearization(**changes.get("linearization", {}))
-    corpora = (TreebankCorpus(path, linearization) for path in files)
-    return train(directory, *corpora, settings=settings(**changes), report=report)
+    return write_toy_trees(folder / "train", 60, seed=1), write_toy_trees(folder / "dev", 3, 2)
 
 
 @pytest.fixture(scope="module")
 def finished(files, tmp_path_factory):
-    """A directory after four steps, the result and the reported lines."""
-    directory, lines = tmp_path_factory.mktemp("finished") / "model", []
+    """A directory after two steps, and the result."""
+    directory = tmp_path_factory.mktemp("finished") / "model"
     with uncompiled():
-        return directory, run(directory, files, lines), lines
-
-
-@pytest.mark.slow
-def test_the_directory_parses_as_the_result_does(finished, files):
-    directory, result, _ = finished
-    content = json.loads((directory / "training.json").read_text())["settings"]
-    assert (content["task"], content["shared_vocabulary"]) == ("parsing", False)
-    assert content["task_settings"]["linearization"] == Linearization().to_dict()
-    assert {path.name for path in directory.iterdir()} == {
-        "config.json", "model.weights.h5", "source_tokenizer.txt", "target_tokenizer.txt",
-        "recipe.json", "training.json", "history.csv", "checkpoints",
-    }  # fmt: skip
-    assert result.translator is None and result.bleu is None
-    sentences = [tree.words() for tree in TreebankCorpus(files[1]).trees()]
-    parser = Parser.load(directory)
-    assert parser.search.beam_size == 2 and parser.extra_length == 300
-    parses = parser.parse(sentences)
-    assert parses == result.parser.parse(sentences)
-    assert [parse.words() for parse in parses] == sentences
+        return directory, fit(directory, files)
 
 
 def test_the_f1_is_that_of_greedy_parses_and_chooses_the_weights(finished, files):
-    directory, result, lines = finished
+    directory, result = finished
     gold = list(TreebankCorpus(files[1]).trees())
-    parses = result.parser.parse([tree.words() for tree in gold], search=GreedySearch())
+    sentences = [tree.words() for tree in gold]
+    parser = Parser.load(directory)
+    assert parser.search.beam_size == 2 and result.translator is None
+    parses = parser.parse(sentences, search=GreedySearch())
     assert result.f1 == pytest.approx(parseval(gold, parses).f1)
     with open(directory / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["step"] for row in rows] == ["2", "4"]
-    assert "valid_bleu" not in rows[0]
+    assert [row["step"] for row in rows] == ["1", "2"]
     assert result.f1 >= max(float(row["valid_f1"]) for row in rows) - 1e-3
-    text = "\n".join(lines)
-    assert re.search(rf"^step 4.*F1 {float(rows[1]['valid_f1']):.2f}", text, re.MULTILINE)
-    assert "\naverage of the last 2 checkpoints: F1 " in text
 
 
 def test_words_and_symbols_have_vocabularies_of_their_own(finished):
@@ -95,8 +72,6 @@ def test_words_and_symbols_have_vocabularies_of_their_own(finished):
     pieces = parser.target_tokenizer.pieces(range(4, parser.target_tokenizer.vocab_size))
     symbols = {f"{bracket}{label}" for bracket in "()" for label in ("S", "NP", "VP", "PP")}
     assert set(pieces) == {"XX", *symbols} and pieces[0] == "XX", "the most frequent comes first"
-    config = parser.model.config
-    assert (config.target_vocab_size, config.vocab_size) == (13, parser.source_tokenizer.vocab_size)
 
 
 def test_a_word_that_occurs_once_is_unknown_unless_a_vocabulary_is_given(tmp_path):
@@ -109,75 +84,40 @@ def test_a_word_that_occurs_once_is_unknown_unless_a_vocabulary_is_given(tmp_pat
         assert tokenizers.target.vocab_size == 4 + len(["XX", "(NP", ")NP"])
 
 
-@pytest.fixture(scope="module")
-def resumed(finished, files, tmp_path_factory):
-    """The directory with two more steps and fewer trees to parse: result, lines, event files."""
-    from tests.training.test_tensorboard_log import read
-
-    directory, lines = tmp_path_factory.mktemp("resumed") / "model", []
-    shutil.copytree(finished[0], directory)
-    changes = {"max_steps": 6, "f1_trees": 5, "f1_every": 3}
-    changes["tensorboard"] = importlib.util.find_spec("matplotlib") is not None
-    with uncompiled():
-        result = run(directory, files, lines, **changes)
-    return result, lines, read(directory) if changes["tensorboard"] else None
-
-
 def test_another_way_to_write_trees_is_refused(finished, files):
     with pytest.raises(UserError, match="tags was False, now True"):
-        run(finished[0], files, linearization={"tags": True})
+        fit(finished[0], files, linearization={"tags": True})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes, kinds", [
-    ({"linearization": {"tags": True, "labelled_closing": False}}, None),
-    ({"linearization": {"words": True}}, (SubwordTokenizer, SubwordTokenizer)),
-    ({"tokenizer": "unigram", "vocab_size": 290}, (SentencePieceTokenizer, SubwordTokenizer)),
+    ({"linearization": {"tags": True, "labelled_closing": False}, "tokenizer": "unigram",
+      "vocab_size": 290}, (SentencePieceTokenizer, SubwordTokenizer)),
     # The way that differs most: a target of pieces, which no constraint can hold to the words.
     ({"linearization": {"words": True}, "tokenizer": "bpe", "vocab_size": 300},
      (SentencePieceTokenizer, SentencePieceTokenizer)),
 ])  # fmt: skip
 def test_every_way_to_write_trees_and_words(files, tmp_path, changes, kinds):
-    result = run(tmp_path / "model", files, max_steps=1, **changes)
+    fit(tmp_path / "model", files, max_steps=1, **changes)
     parser = Parser.load(tmp_path / "model")
-    assert parser.linearization == Linearization(**changes.get("linearization", {}))
-    tokenizers = parser.source_tokenizer, parser.target_tokenizer
-    assert tuple(map(type, tokenizers)) == (kinds or (SubwordTokenizer, SubwordTokenizer))
+    assert parser.linearization == Linearization(**changes["linearization"])
+    assert (type(parser.source_tokenizer), type(parser.target_tokenizer)) == kinds
     sentences = ["the dog sees a cat .", "the dog " * 60]  # longer than any of the training
     assert [parse.words() for parse in parser.parse(sentences)] == [s.split() for s in sentences]
     assert parser.constrained == isinstance(parser.target_tokenizer, SubwordTokenizer)
-    assert 0 <= result.f1 <= 100
 
 
 def test_other_corpora_are_refused(files, tmp_path):
-    pairs = PairsCorpus([("a", "(S XX )S")])
-    with pytest.raises(UserError, match="TreebankCorpus.*PairsCorpus"):
-        train(tmp_path, pairs, None, settings())
-    other = TreebankCorpus(files[0], Linearization(tags=True))
-    with pytest.raises(UserError, match="linearization of the settings.*tags=True"):
-        train(tmp_path, TreebankCorpus(files[0]), other, settings())
-    tight = {"max_unary": 1}
+    tight = Linearization(max_unary=1)
     path = tmp_path / "trees"
     path.write_text("(NP (NN a) (NN b))\n(NP (NP (NN c)))\n")
-    corpus = TreebankCorpus(path, Linearization(**tight))
-    with pytest.raises(UserError, match="may have 1 .*--max-unary.*Received: 2 in"):
-        train(tmp_path / "model", corpus, None, settings(linearization=tight))
-    assert [path.name for path in tmp_path.iterdir()] == ["trees"]
-
-
-@pytest.mark.slow
-def test_tensorboard_shows_trees(resumed, files):
-    found = resumed[2]
-    if found is None:
-        pytest.skip("the picture needs matplotlib")
-    assert 0 <= found["scalars", "valid/f1"][6] <= 100
-    table = found["text", "valid/parses"][6]
-    gold = next(TreebankCorpus(files[1]).trees())
-    header, first = (tuple(cell.decode() for cell in row) for row in table[:2])
-    assert header == ("source", "parse", "reference")
-    assert (first[0], first[2]) == (" ".join(gold.words()), str(gold))
-    assert Tree.parse(first[1]).words() == gold.words()
-    assert ("images", "valid/attention") in found
+    for corpus, form, message in (
+        (PairsCorpus([("a", "(S XX )S")]), {}, "TreebankCorpus.*PairsCorpus"),
+        (TreebankCorpus(path, tight), {}, "linearization of the settings.*max_unary=1"),
+        (TreebankCorpus(path, tight), {"max_unary": 1}, "may have 1 .*--max-unary.*Received: 2 in"),
+    ):
+        with pytest.raises(UserError, match=message):
+            get_task("parsing").check(corpus, settings(linearization=form))
 
 
 @pytest.mark.slow
@@ -190,8 +130,58 @@ def test_a_toy_grammar_is_learned(tmp_path):
     recipe = {**RECIPE, "tokens_per_batch": 2048, "peak_learning_rate": 3e-3, "warmup_steps": 100,
               "label_smoothing": 0.0, "average_checkpoints": 5}  # fmt: skip
     steps = {"max_steps": 2400, "evaluate_every": 600, "checkpoint_every": 100}
-    result = run(tmp_path / "model", files, model=model, recipe=recipe, **steps)
-    assert result.f1 > 95
+    result = fit(tmp_path / "model", files, model=model, recipe=recipe, **steps)
     unseen = toy_trees(100, seed=3)
     parses = result.parser.parse([tree.words() for tree in unseen])
     assert parseval(unseen, parses).strict_f1 > 95
+
+
+def from_command_line(*arguments):
+    values = resolve(build_parser().parse_args(["train", "--task", "parsing", *arguments]))
+    return training_settings(values)
+
+
+def test_every_option_of_parsing_reaches_the_training():
+    found = from_command_line(
+        *"--trees a --valid-trees b --emit-words --emit-tags --unlabelled-closing --f1-every 2 "
+        "--f1-beam-size 3 --f1-trees 4 --preset parsing --vocab-size 16000".split()
+    )
+    assert found == TrainingSettings(
+        preset="parsing", task="parsing", vocab_size=16_000, shared_vocabulary=False,
+        task_settings={
+            "f1_every": 2, "f1_beam_size": 3, "f1_trees": 4,
+            "linearization": {"words": True, "tags": True, "numbers": False,
+                              "labelled_closing": False},
+        },
+    )  # fmt: skip
+    default = from_command_line()
+    assert default.preset == "parsing_small" and default.task_settings["linearization"]["numbers"]
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ("", "--task parsing needs --trees FILE and --valid-trees FILE"),
+    ("--source {trees} {both}", "--source goes with --task translation"),
+    ("--experiment wmt14-en-de-base {both}", "wmt14-en-de-base is for --task translation"),
+    ("--emit-words --emit-numbers {both}", "must not both be True"),
+    ("--task translation --f1-trees 5 --tsv x --valid-tsv y", "--f1-trees goes with"),
+    ("--trees {trees} --valid-trees {broken}", "broken.trees', line 2: the tree that begins"),
+])  # fmt: skip
+def test_what_makes_no_sense_is_one_line(refuse, tmp_path, arguments, message):
+    trees, broken = write_toy_trees(tmp_path / "some.trees", 3), tmp_path / "broken.trees"
+    broken.write_text("(NP (NN a))\n(NP (NN b)\n")
+    both = f"--trees {trees} --valid-trees {trees}"
+    words = arguments.format(trees=trees, broken=broken, both=both).split()
+    output = tmp_path / "model"
+    assert message in refuse("train", "--task", "parsing", "--output", output, *words)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("arguments, vocabulary", [
+    ("", "900 bpe pieces for the words, about 164 symbols for the trees"),
+    ("--emit-words", "900 bpe pieces for the words, as many for the trees"),
+])  # fmt: skip
+def test_a_plan_counts_words_and_trees(succeed, unmeasured, arguments, vocabulary):
+    plan = succeed("train", "--task", "parsing", "--trees", "some.trees", "--plan",
+                   "--vocab-size", 900, *arguments.split())  # fmt: skip
+    lines = {line[:20].strip(): line[20:] for line in plan.output.splitlines()}
+    assert (lines["data"], lines["vocabulary"]) == ("some.trees", vocabulary)

@@ -8,8 +8,8 @@ import threading
 
 import numpy as np
 
+from keras_transformer.serving import ServerSettings
 from keras_transformer.serving.app import Server
-from keras_transformer.serving.server_settings import ServerSettings
 
 
 class Echo:

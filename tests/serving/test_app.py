@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -22,7 +21,8 @@ from tests.serving.echo import Echo, EchoModel, Slow, serving
 @pytest.fixture(scope="module")
 def client():
     models = EchoModel(version=1), EchoModel(version=3, score=Echo("text", "translation"))
-    with serving(*models, max_body_bytes=100_000, max_text_bytes=200) as client:
+    limits = {"max_body_bytes": 100_000, "max_text_bytes": 200}
+    with serving(*models, allowed_hosts=["Proxy.example"], **limits) as client:
         yield client
 
 
@@ -42,11 +42,9 @@ def test_versions(client):
     status = client.send("GET", "/v1/models/echo/versions/3")
     assert status == (200, {"model_version_status": versions[1:]})
     models = [{"name": "echo", "model_version_status": versions}]
-    for path in ("/v1/models", "/health"):
-        assert client.send("GET", path) == (200, {"models": models})
+    assert client.send("GET", "/health") == (200, {"models": models})
     request = {"signature_name": "score", "inputs": {"text": [], "translation": []}}
     assert client.predict(request, "echo")[0] == 200  # the newest
-    assert client.predict(request, "echo/versions/3")[0] == 200
     status, answer = client.predict(request, "echo/versions/1")
     error = 'Serving signature name: "score" not found in signature def'
     assert (status, answer) == (400, {"error": error})
@@ -57,15 +55,11 @@ def test_versions(client):
     [
         ("GET", "/v1/models/other", 404, "Could not find any versions of model other"),
         ("GET", "/v1/models/echo/versions/2", 404, "Could not find version 2 of model echo"),
-        ("POST", "/v1/models/other:predict", 404, "request: Latest(other)"),
         ("POST", "/v1/models/echo/versions/2:predict", 404, "Specific(echo, 2)"),
-        ("POST", "/v1/models/echo/labels/stable:predict", 400, "Malformed request: POST"),
         ("POST", "/v1/models/echo:classify", 501, "classify"),
-        ("POST", "/v1/models/echo:generate", 400, "Malformed request: POST /v1/models/echo:gen"),
         ("POST", "/v1/models", 405, "Malformed request: POST /v1/models"),
         ("CONNECT", "/v1/models", 405, "Malformed request: TRACE /v1/models"),
         ("GET", "/v1/models/..%2f..%2fetc%2fpasswd", 400, "Malformed request"),
-        ("GET", "/v1/models/a%3Fb%23", 404, "Could not find any versions of model a?b#"),
         ("GET", "/v1/models/echo/versions/" + 5_000 * "1", 400, "Malformed request"),
     ],
 )
@@ -75,37 +69,19 @@ def test_addresses_that_are_wrong(client, method, path, status, error):
     assert error in answer["error"]
 
 
-def test_bodies_that_are_wrong(client):
-    """All of them are in test_protocol.py."""
-    status, answer = client.predict(b'{"instances": ["a"')
-    assert (status, answer["error"][:18]) == (400, "JSON Parse error: ")
-    half = {"instances": ["a"], "signature_name": "\ud800"}  # of a pair, which is no UTF-8
-    error = 'Serving signature name: "\ud800" not found in signature def'
-    assert client.predict(half) == (400, {"error": error})
-    assert client.predict({"instances": ["fail"]}) == (500, {"error": "no answer"})
-    assert client.predict({"instances": ["a"]})[0] == 200
-
-
 def test_limits_of_size(client):
-    status, answer = client.predict({"instances": ["a", "ü" * 101]})
-    error = "A text may have at most 200 bytes. Received: 202"
-    assert (status, answer) == (400, {"error": error})
-    status, answer = client.predict({"instances": [""] * 1_001})
-    assert (status, answer["error"]) == (
-        400,
-        "A request may have at most 1,000 texts. Received: 1,001",
-    )
-    status, answer = client.predict({"instances": ["a" * 100] * 1_000})
-    error = "The body of a request may have at most 100,000 bytes"
-    assert (status, answer) == (413, {"error": error})
+    for instances, status, error in (
+        (["a", "ü" * 101], 400, "A text may have at most 200 bytes. Received: 202"),
+        ([""] * 1_001, 400, "A request may have at most 1,000 texts. Received: 1,001"),
+        (["a" * 100] * 1_000, 413, "The body of a request may have at most 100,000 bytes"),
+    ):
+        assert client.predict({"instances": instances}) == (status, {"error": error})
 
 
 @pytest.mark.parametrize(("coding", "pack", "status"), [
     ("gzip", gzip.compress, 200),
     ("gzip", lambda body: gzip.compress(body)[:-1], 400),
-    ("gzip", lambda body: gzip.compress(body) + b"more", 400),
     ("gzip", lambda body: gzip.compress(body + b" " * 10_000_000), 413),
-    ("identity", bytes, 200),
     ("br", bytes, 415),
 ])  # fmt: skip
 def test_a_body_may_be_packed_within_the_limit_of_its_size(client, coding, pack, status):
@@ -115,15 +91,10 @@ def test_a_body_may_be_packed_within_the_limit_of_its_size(client, coding, pack,
     assert memory() - before < 5_000_000
 
 
-CROSS = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
-
-
 @pytest.mark.parametrize(("headers", "status"), [
     ({"Host": "evil.example"}, 403),  # DNS rebinding
-    ({**CROSS, "Content-Type": "text/plain"}, 403),
     ({"Origin": "https://evil.example"}, 403),  # an old browser
-    ({"Sec-Fetch-Site": "cross-site"}, 403),
-    ({"Host": "LocalHost:8501", "Sec-Fetch-Site": "none"}, 200),
+    ({"Host": "proxy.example:80"}, 200),
     ({"Host": "[::1]:8501", "Origin": "http://[::1]:8501", "Sec-Fetch-Site": "same-origin"}, 200),
 ])  # fmt: skip
 def test_pages_of_other_sites_are_refused(client, headers, status):
@@ -133,22 +104,6 @@ def test_pages_of_other_sites_are_refused(client, headers, status):
         assert status == 200 or answer["error"].startswith("A page of another site may not ask")
 
 
-def test_a_server_may_have_more_names():
-    with serving(EchoModel(), allowed_hosts=["Proxy.example"]) as client:
-        for host, status in (("proxy.example:80", 200), ("localhost", 200), ("evil.example", 403)):
-            assert client.send("GET", "/health", headers={"Host": host})[0] == status
-
-
-@pytest.mark.parametrize(("version", "hosts", "status"), [
-    ("1.1", 0, 400), ("1.1", 2, 400), ("1.0", 0, 200),
-])  # fmt: skip
-def test_a_request_has_one_host(client, version, hosts, status):
-    with connect(client) as connection:
-        lines = [f"GET /health HTTP/{version}", *hosts * ["Host: localhost"], "", ""]
-        connection.sendall("\r\n".join(lines).encode())
-        assert connection.recv(1000).startswith(b"HTTP/1.1 %d " % status)
-
-
 HEAD = b"POST /v1/models/echo:predict HTTP/1.1\r\nHost: localhost\r\n"
 
 
@@ -156,33 +111,25 @@ def connect(client):
     return contextlib.closing(socket.create_connection(("127.0.0.1", client.port), timeout=30))
 
 
-@pytest.mark.parametrize(("is_chunked", "is_split"), [(False, False), (True, True)])
-def test_the_offer_of_another_protocol_is_ignored(client, is_chunked, is_split, caplog):
+def test_the_offer_of_another_protocol_is_ignored(client):
     """`curl --http2` and the client of the JVM offer it with a body."""
     body = b'{"instances": ["ab"]}'
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
-    length = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: %d" % len(body)
-    rest = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if is_chunked else body
-    request = HEAD + offer + length + b"\r\n\r\n" + rest
-    parts = [request[:90], request[90:-9], request[-9:]] if is_split else [request]
+    request = HEAD + offer + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     with connect(client) as connection:
         for _ in range(2):  # in the same connection
-            for part in parts:
+            for part in (request[:90], request[90:-9], request[-9:]):
                 connection.sendall(part)
             response = http.client.HTTPResponse(connection)
             response.begin()
             answer = {"predictions": [{"upper": "AB", "size": 2}]}
             assert (response.status, json.loads(response.read())) == (200, answer)
-    assert not caplog.text
 
 
 @pytest.mark.parametrize(("head", "chunk", "status"), [
     (HEAD + b"Content-Length: 104857600\r\n\r\n", b"[" * 2**20, 413),
     (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"100000\r\n%s\r\n" % (b"[" * 2**20), 413),
-    # curl waits for this answer before it sends more than a megabyte.
-    (HEAD + b"Content-Length: 104857600\r\nExpect: 100-continue\r\n\r\n", b"", 413),
     (b"GET / HTTP/1.1\r\nX: ", b"a" * 2**20, 431),
-    (b"GET / HTTP/1.1\r\n", b"X: a\r\n" * 2**18, 431),
 ])  # fmt: skip
 def test_a_request_of_100_megabytes_is_not_kept(client, head, chunk, status):
     before = memory()
@@ -217,10 +164,8 @@ def test_texts_are_logged_only_when_asked(caplog):
     caplog.set_level("DEBUG")
     for log_texts, number in ((False, 0), (True, 1)):
         with serving(EchoModel(), log_texts=log_texts) as client:
-            client.predict({"instances": ["a secret"]})
-            client.predict({"instances": ["secret", "fail"]})
+            assert client.predict({"instances": ["a secret", "fail"]})[0] == 500
         assert caplog.text.count("a secret") == number
-    assert "A request failed: no answer" in caplog.text
 
 
 def test_a_slow_client_and_a_slow_model_end_at_the_limit_of_time():
@@ -242,20 +187,20 @@ def test_a_connection_without_a_request_or_a_reader_ends():
             return {"long": np.array([10_000_000 * b"a"], object)}
 
     body = b'{"instances": ["a"]}'
-    with serving(EchoModel(serving_default=Long()), request_timeout=0.5) as client:
+    with serving(EchoModel(serving_default=Long()), request_timeout=0.3) as client:
         with connect(client) as silent, connect(client) as half, connect(client) as deaf:
             half.sendall(HEAD)
             deaf.sendall(HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
             for _ in range(3):  # Others are answered meanwhile.
                 assert client.send("GET", "/health")[0] == 200
             assert silent.recv(1) == half.recv(1) == b""
-            time.sleep(1.5)
+            time.sleep(0.8)
             with contextlib.suppress(ConnectionError):
                 while received := deaf.recv(2**20):
                     assert b"}" not in received  # the end of the answer
 
 
-def test_a_large_answer_is_refused(client):
+def test_a_large_answer_is_refused():
     class Wider(Echo):
         def __call__(self, texts):
             return {"wide": np.zeros([len(texts["text"]), 300_000], np.float32)}
@@ -266,8 +211,6 @@ def test_a_large_answer_is_refused(client):
             "An answer may have at most 5,000,000 values: send fewer texts at once. "
             "Received: texts whose answer has 6,000,000"
         )
-        status, answer = client.predict({"instances": ["a"]})
-        assert (status, answer) == (200, {"predictions": [300_000 * [0.0]]})
 
 
 def test_a_client_that_goes_away_is_forgotten():
@@ -296,23 +239,10 @@ def wait_for(client, line):
         time.sleep(0.01)
 
 
-def test_the_end_of_the_server_waits_for_answers():
-    slow, outcomes = Slow(), []
-    with serving(EchoModel(serving_default=slow)) as client:
-        asking = threading.Thread(
-            target=lambda: outcomes.append(client.predict({"instances": ["a"]}))
-        )
-        asking.start()
-        assert slow.began.wait(30)
-        threading.Timer(0.3, slow.opened.set).start()
-    asking.join()
-    assert outcomes == [(200, {"predictions": [{"upper": "A", "size": 1}]})]
-
-
 STUCK = """
 import asyncio, socket, threading, uvicorn
 from keras_transformer.signals import StopSignals
-from keras_transformer.serving.connection import HttpServer
+from keras_transformer.serving.protocol import HttpServer
 
 async def app(scope, receive, send):
     print("asked", flush=True)
@@ -325,9 +255,9 @@ with StopSignals(print):
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_ends_what_is_stuck(number):
+def test_a_second_signal_ends_what_is_stuck():
     """asyncio would wait for the thread for minutes, and Python without an end."""
+    number = signal.SIGTERM
     process = subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, text=True)
     port = int(process.stdout.readline())
     with process, contextlib.closing(socket.create_connection(("127.0.0.1", port))) as connection:

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from keras_transformer.serving import ServerSettings
 from keras_transformer.serving.batches import Batches
 from keras_transformer.serving.protocol import RequestError
-from keras_transformer.serving.server_settings import ServerSettings
 from tests.serving.echo import Echo, Slow
 
 
@@ -51,19 +51,6 @@ def test_requests_that_wait_are_joined_up_to_the_size():
     run(function, test, max_batch_size=4)
     # In order; the one of five rows is larger than a batch and stands alone.
     assert function.batches == [1, 3, 3, 5, 1]
-
-
-def test_the_first_request_waits_for_others():
-    function = Echo()
-
-    async def test(batches):
-        first = ask(batches, "a")
-        await asyncio.sleep(0.02)
-        second = ask(batches, "b", "c")  # the batch is full and does not wait any longer
-        assert [answers(out) for out in await asyncio.gather(first, second)] == [["A"], ["B", "C"]]
-
-    run(function, test, batch_timeout_ms=1e6, max_batch_size=3)
-    assert function.batches == [3]
 
 
 def test_no_request_gets_the_rows_of_another():

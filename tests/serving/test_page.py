@@ -7,7 +7,6 @@ import urllib.request
 
 import pytest
 
-from keras_transformer.data import train_sentencepiece
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.serving.models import ServedModel
@@ -50,29 +49,18 @@ def test_the_page_has_the_card_of_each_model(client, translator):
     tiny, saved, _ = json.loads(data)
     assert status == 200 and (tiny["name"], tiny["title"]) == ("tiny", "Translator")
     assert dict(tiny["facts"]) == {
-        "Parameters": f"{translator.model.count_params():,}",
-        "Layers": "1 + 1",
-        "d_model": "32",
-        "Heads": "4",
-        "Vocabulary": "320",
-        "Search": "3 beams, length penalty 0.6",
-        "Training text": "1,234 pairs",
-        "Validation BLEU": "31.2",
-        "Origin": "</script>",
+        "Parameters": f"{translator.model.count_params():,}", "Layers": "1 + 1", "d_model": "32",
+        "Heads": "4", "Vocabulary": "320", "Search": "3 beams, length penalty 0.6",
+        "Training text": "1,234 pairs", "Validation BLEU": "31.2", "Origin": "</script>",
         "License": "CC0",
-    }
+    }  # fmt: skip
     assert tiny["note"] == "" and saved["note"].startswith("From a SavedModel")
     assert saved["facts"] == [] and saved["title"] == "Model"
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("history.csv", b"valid_bleu\nhigh\n"),
-        ("history.csv", b"valid_bleu\n" + b"31.25\n" * 800_000),
-        ("training.json", b"{"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content"), [
+    ("history.csv", b"valid_bleu\nhigh\n"), ("training.json", b"{"),
+])  # fmt: skip
 def test_a_damaged_file_costs_its_line_of_the_card(translator, tmp_path, name, content):
     model = EchoModel()
     model.pipeline, model.path = translator, translator.save(tmp_path)
@@ -85,18 +73,14 @@ def test_a_damaged_file_costs_its_line_of_the_card(translator, tmp_path, name, c
 
 
 def test_the_browser_runs_the_scripts_of_the_page_only(client):
-    nonces = set()
-    for _ in range(2):
-        with urllib.request.urlopen(f"http://127.0.0.1:{client.port}/") as response:
-            page, policy = response.read().decode(), response.headers["content-security-policy"]
-        rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
-        assert rules["default-src"] == "'none'" and rules["connect-src"] == "'self'"
-        for tag in ("script", "style"):
-            [nonce] = re.findall(rf'<{tag} nonce="([\w-]{{20,}})">', page)
-            assert rules[f"{tag}-src"] == f"'nonce-{nonce}'"
-        assert len(re.findall("<(?:script|style)", page)) == 3  # one of them is data
-        nonces.add(nonce)
-    assert len(nonces) == 2  # nobody can know it before
+    with urllib.request.urlopen(f"http://127.0.0.1:{client.port}/") as response:
+        page, policy = response.read().decode(), response.headers["content-security-policy"]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'" and rules["connect-src"] == "'self'"
+    for tag in ("script", "style"):
+        [nonce] = re.findall(rf'<{tag} nonce="([\w-]{{20,}})">', page)
+        assert rules[f"{tag}-src"] == f"'nonce-{nonce}'"
+    assert nonce not in client.send("GET", "/")[1]  # nobody can know it before
     assert not re.search(r"https?:|@import|url\(|innerHTML|style=", page)
 
 
@@ -109,8 +93,6 @@ def test_the_parts_of_a_line_are_the_line(client):
     assert status == 200 and (blank, empty) == ([[" ", ""]], [["", ""]])
     assert [shown for shown, _ in first] == ["  The red dog runs. ", TEXT[18:] + " "]
     assert len(long) > 1 and "".join(shown for shown, _ in long) == LINES[3]
-    _, answer = post(client, "saved/parts", text=[TEXT])
-    assert answer["parts"] == [[[part, part] for part in ("The red dog runs. ", TEXT[18:])]]
     _, answer = post(client, "saved/parts", text=[f" >>fra<<  {TEXT}"])
     assert answer["parts"] == [
         [
@@ -120,24 +102,11 @@ def test_the_parts_of_a_line_are_the_line(client):
     ]
 
 
-def test_the_tags_of_a_line_go_with_each_of_its_parts(tmp_path):
-    lines = [sentence(2 + seed % 8, seed) for seed in range(300)]
-    tokenizer = train_sentencepiece(lines, vocab_size=320, symbols=(">>fra<<",))
-    tiny_translator(tokenizer=tokenizer, sentence_profile=PROFILE).save(tmp_path)
-    model = ServedModel("tiny", 1, tmp_path)
-    model.load()
-    with serving(model) as client:
-        _, answer = post(client, "tiny/parts", text=[f" >>fra<< {TEXT}"])
-    shown, sources = zip(*answer["parts"][0], strict=True)
-    assert shown == (" >>fra<< The red dog runs. ", TEXT[18:])
-    assert sources == (">>fra<< The red dog runs. ", f">>fra<< {TEXT[18:]}")
-
-
 def test_words_are_aligned_as_align_does(client, translator):
     text, answer = [sentence(5, 1), sentence(3, 2)], [sentence(4, 3), sentence(6, 4)]
     pairs = [[list(pair) for pair in found.pairs] for found in translator.align(text, answer)]
     assert post(client, "shared/pairs", text=text, answer=answer) == (200, {"pairs": pairs})
-    for name, texts in (("shared", ["a", "a " * 2_000]), ("shared", 200 * ["a"]), ("saved", ["a"])):
+    for name, texts in (("shared", ["a", "a " * 2_000]), ("saved", ["a"])):
         none = {"pairs": [[] for _ in texts]}
         assert post(client, f"{name}/pairs", text=texts, answer=len(texts) * ["b"]) == (200, none)
 
@@ -150,14 +119,10 @@ def test_attention_is_a_page(client):
 
 
 @pytest.mark.parametrize(("path", "body", "status", "message"), [
-    ("nobody/parts", b'{"inputs": {"text": ["a"]}}', 404, "Servable not found"),
-    ("tiny/parts", b'{"inputs": {"text": [1]}}', 400, "string"),
     ("tiny/parts", json.dumps({"inputs": [20_001 * "a"]}).encode(), 400, "at most 20,000 bytes"),
     ("tiny/attention", b"answer=a&text=" + 2_001 * b"a", 400, "up to 2,000 bytes"),
-    ("tiny/attention", b"text=a", 400, "Missing named input: answer"),
     ("tiny/attention", b"text=+&answer=a", 400, "must have words"),
     ("saved/attention", b"text=a&answer=a", 400, "SavedModel"),
-    ("tiny/other", b"", 404, "Malformed request"),
 ])  # fmt: skip
 def test_other_requests_get_an_error(client, path, body, status, message):
     answered, content = client.send("POST", f"/page/{path}", body)

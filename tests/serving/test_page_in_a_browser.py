@@ -12,7 +12,6 @@ from tests.serving.echo import Echo, EchoModel, serving
 
 HOSTILE = "<img src=x onerror=alert(1)> </script>&amp; \"'`"
 TREE = "(S (NP (DT The) (NN dog)) (VP (VBZ barks) (ADVP (RB -LRB-))))"
-LONG = f"(S {' '.join(f'(NN word{number})' for number in range(40))})"
 
 
 class Reversed(Echo):
@@ -28,7 +27,7 @@ class Reversed(Echo):
 
 class Trees(Echo):
     def __call__(self, texts):
-        trees = [[LONG if b"long" in text else TREE, "(())"] for text in texts["text"]]
+        trees = [[TREE, "(())"] for _ in texts["text"]]
         scores = np.tile([-0.5, -np.inf], [len(trees), 1])  # of a tree that is none
         return {"trees": np.char.encode(trees).astype(object), "scores": scores}
 
@@ -53,7 +52,6 @@ def client():
     models = [
         model("words", Reversed(), ReversedPipeline(), task="translation"),
         model("trees", Trees(), task="parsing"),
-        model("saved", Reversed()),
     ]
     with serving(*models, max_text_bytes=2_000) as client:
         yield client
@@ -67,10 +65,10 @@ def browser():
 
 @pytest.fixture
 def page(browser, client):
-    """Opens the page with a model in a window of some size and color scheme."""
+    """Opens the page with a model."""
 
-    def open_page(name="words", width=1280, scheme="light"):
-        show(browser, f"http://127.0.0.1:{client.port}/", width, scheme)
+    def open_page(name="words"):
+        show(browser, f"http://127.0.0.1:{client.port}/", 1280, "light")
         Select(browser.find_element("id", "model")).select_by_visible_text(name)
         return browser
 
@@ -104,8 +102,8 @@ def press(browser, *names):
     return browser.switch_to.active_element
 
 
-def point_at(browser, node, x=0):
-    webdriver.ActionChains(browser).move_to_element_with_offset(node, x, 0).perform()
+def point_at(browser, node):
+    webdriver.ActionChains(browser).move_to_element(node).perform()
 
 
 def errors(browser):
@@ -145,15 +143,6 @@ def test_aligned_words_are_lit_on_both_sides(page):
     assert texts(browser, "#answer .lit") == ["three"]
     lit = browser.find_element("css selector", "#mirror .lit")
     assert lit.text == "three"
-    # The copy behind the field lies where the field has the word: to point there lights it.
-    place, field = lit.rect, browser.find_element("id", "field").rect
-    first = browser.find_elements("css selector", "#mirror .word")[0].rect
-    assert first["y"] == place["y"] and field["x"] < first["x"] < place["x"]
-    shift = first["x"] + first["width"] / 2 - field["x"] - field["width"] / 2
-    node = browser.find_element("id", "field")
-    height = first["y"] + first["height"] / 2 - field["y"] - field["height"] / 2
-    webdriver.ActionChains(browser).move_to_element_with_offset(node, shift, height).perform()
-    assert texts(browser, ".lit") == ["one", "one"]
     point_at(browser, browser.find_element("css selector", "h1"))
     assert not texts(browser, ".lit")
 
@@ -172,10 +161,7 @@ def test_the_keyboard_lights_words_and_chooses_sentences(page):
     assert press(browser, "ARROW_RIGHT", "ARROW_RIGHT").text == "four."
     assert texts(browser, ".lit") == ["four.", "four."]
     assert texts(browser, ".chosen") == ["Three four.", "four. Three"]
-    assert texts(browser, "#list bdi") == ["four. Three", "Three four."]
-    assert press(browser, "END").text == "five" and press(browser, "HOME").text == "two."
-    assert press(browser, "TAB").get_attribute("id") == "attention"
-    assert press(browser, "TAB").tag_name == "summary" and not errors(browser)
+    assert not errors(browser)
 
 
 def test_errors_of_the_server_are_shown_in_words(page):
@@ -188,32 +174,6 @@ def test_errors_of_the_server_are_shown_in_words(page):
     errors(browser)
 
 
-def test_a_saved_model_says_what_is_missing(page):
-    browser = page("saved")
-    assert answer_to(browser, "one two") == "two one"
-    assert texts(browser, "h1") == ["Model"] and texts(browser, "#note")[0].startswith(
-        "From a SavedModel"
-    )
-    assert not browser.find_element("id", "attention").is_displayed()
-    point_at(browser, browser.find_elements("css selector", "#answer .word")[0])
-    assert texts(browser, ".lit") == ["two"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "width", "scheme"), [
-    ("words", 375, "dark"), ("trees", 375, "light"),
-])  # fmt: skip
-def test_nothing_is_wider_than_the_window_or_hard_to_read(page, name, width, scheme):
-    browser = page(name, width, scheme)
-    answer_to(browser, "a long word " + "x" * 200)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    text, background = browser.execute_script("""
-        const style = getComputedStyle(document.body);
-        return [style.color, style.backgroundColor];""")
-    is_dark = sum(map(int, background[4:-1].split(","))) < 150
-    assert is_dark == (scheme == "dark") == (sum(map(int, text[4:-1].split(","))) > 600)
-
-
 def test_a_tree_is_drawn(page):
     browser = page("trees")
     answer_to(browser, "The dog barks (")
@@ -222,8 +182,6 @@ def test_a_tree_is_drawn(page):
     assert [leaf.text for leaf in leaves] == ["The", "dog", "barks", "("]
     ends = [leaf.rect["y"] + leaf.rect["height"] for leaf in leaves]
     assert max(ends) - min(ends) < 1  # on a line
-    middles = {label: rect["x"] + rect["width"] / 2 for label, rect in nodes.items()}
-    assert middles["DT"] < middles["NP"] < middles["NN"] < middles["VBZ"] < middles["VP"]
     assert nodes["S"]["y"] < nodes["NP"]["y"] == nodes["VP"]["y"] < nodes["DT"]["y"]
     assert texts(browser, "#list li") == [f"{TREE}\n−0.500"]
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

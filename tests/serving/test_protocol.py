@@ -22,13 +22,10 @@ def texts_of(request, names=("text",)):
     ("request_", "texts"),
     [
         ({"inputs": ["foo", "bar"]}, [b"foo", b"bar"]),
-        ({"inputs": {"text": ["foo"], "unknown": 1}}, [b"foo"]),
-        ({"inputs": []}, []),
         ({"instances": [{"text": "foo"}, {"text": "bär"}]}, [b"foo", "bär".encode()]),
         ({"instances": [{"b64": "aW1hZ2UgYnl0ZXM="}, "x"]}, [b"image bytes", b"x"]),
         ({"instances": [{"text": {"b64": "/w=="}}]}, [b"\xff"]),
         (b'{"instances": ["a\xffb"]}', [b"a\xffb"]),
-        (b'{"instances": ["\\ud83d\\ude00 \\u0000"]}', ["\U0001f600 \0".encode()]),
     ],
 )
 def test_texts_of_one_input(request_, texts):
@@ -46,7 +43,6 @@ def test_texts_of_two_inputs():
     ("request_", "names", "error"),
     [
         (b"", None, "JSON Parse error: The document is empty"),
-        (b"instances = [1, 2]", None, "JSON Parse error: "),
         (b'{"instances": [1], "nested":' + b"[" * 200_000, None, "JSON Parse error: "),
         (b'{"instances": ["\\ud800"]}', None, "surrogate pair in string is invalid"),
         ([1], None, r"JSON Value: \[1\] Is not object"),
@@ -56,27 +52,12 @@ def test_texts_of_two_inputs():
         ({"instances": "a"}, None, "Expecting 'instances' to be an list/array"),
         ({"instances": []}, None, "No values in 'instances' array"),
         ({"instances": [1]}, None, "JSON Value: 1 Type: Number is not of expected type: string"),
-        ({"instances": [None]}, None, "JSON Value: null Type: Null is not of expected type"),
-        ({"instances": [["a"]]}, None, r'JSON Value: \["a"\] Type: Array is not of expected type'),
         ({"inputs": "a"}, None, "is not a list of strings"),
         ({"inputs": {"texts": ["a"]}}, None, "Missing named input: text in 'inputs' object."),
         ({"instances": [{"b64": "%"}]}, None, "Unable to base64 decode"),
-        (
-            {"instances": ["a", {"text": "a"}]},
-            None,
-            "Expecting value/list but got object at item 1",
-        ),
-        (
-            {"instances": [{"b64": 1}]},
-            None,
-            "element: 0 of 'instances' list.* must be equal to: text",
-        ),
+        ({"instances": ["a", {"text": "a"}]}, None, "but got object at item 1"),
         ({"instances": ["a"]}, PAIR, "instances is a plain list, but expecting"),
-        (
-            {"instances": [{"text": "a"}]},
-            PAIR,
-            'element: 0 .*{"text": "a"} keys must be equal to: text,translation',
-        ),
+        ({"instances": [{"text": "a"}]}, PAIR, 'element: 0 .*{"text": "a"} keys must be equal to'),
         ({"inputs": {"text": ["a"], "translation": []}}, PAIR, "same number .*'translation': 0"),
     ],
 )
@@ -112,5 +93,3 @@ def test_a_single_output_has_no_name():
     outputs = {"text": np.array([b"a"], object)}
     assert to_answer({"inputs": []}, outputs) == {"outputs": ["a"]}
     assert to_answer({"instances": []}, outputs) == {"predictions": ["a"]}
-    empty = {"text": np.zeros([0], object), "score": np.zeros([0, 4], np.float32)}
-    assert to_answer({"inputs": []}, empty) == {"outputs": {"text": [], "score": []}}

@@ -1,0 +1,146 @@
+"""`parse` writes a tree for every line, `evaluate` EVALB's figures; a mistake is one line."""
+
+import json
+
+import pytest
+
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.parsing import draw_tree, format_tree, parseval, read_tree_lines, read_trees
+from keras_transformer.parsing.parser import Parser
+from tests.tiny_translator import sentence
+
+LINES = [sentence(4, 0), "", sentence(1, 1), "( a\u00a0b )", " \t ", sentence(7, 2)]
+GOLD = """\
+( (S (NP-SBJ (PRP It))
+     (VP (VBZ works) (ADVP (RB well)))
+     (. .)) )
+(NP (NN rain) (. ?))
+(NP (DT the) (NN dog))
+"""
+PARSES = """\
+(S (NP (PRP It)) (VP (VBZ works)) (ADVP (RB well)) (. .))
+
+(NP (DT a) (NN dog))
+"""
+
+
+def test_parse_writes_a_tree_for_every_line(succeed, parser_directory, text, tmp_path):
+    path, output = text("lines.txt", LINES), tmp_path / "out.trees"
+    parse = ["parse", "--model", parser_directory, "--input", path]
+    trees = Parser.load(parser_directory).parse(LINES)
+    assert [tree and tree.words() for tree in trees] == [
+        LINES[0].split(" "), None, LINES[2].split(" "), ["(", "a\u00a0b", ")"], None,
+        LINES[5].split(" "),
+    ]  # fmt: skip
+    assert succeed(*parse, "--output", output, "--chunk-size", 2).output == ""
+    assert list(read_tree_lines(output, clean=False)) == trees
+    for options, write, end in (((), str, "\n"), (["--pretty"], format_tree, "\n\n"),
+                                (["--draw"], draw_tree, "\n\n")):  # fmt: skip
+        expected = ["(())" if tree is None else write(tree) for tree in trees]
+        assert succeed(*parse, *options).output == "".join(f"{tree}{end}" for tree in expected)
+
+
+@pytest.mark.slow
+def test_n_best_lists_have_number_rank_score_and_tree(succeed, parser_directory, text):
+    path = text("lines.txt", LINES[:2])
+    options = ["--beam-size", 4, "--length-penalty", 1, "--n-best", 2]
+    found = succeed("parse", "--model", parser_directory, "--input", path, *options).output
+    [parses, _] = Parser.load(parser_directory).parses(LINES[:2], BeamSearch(4, 1.0, n_best=2))
+    expected = [f"1\t{n}\t{p.score:.6f}\t{p.tree}" for n, p in enumerate(parses, start=1)]
+    assert found.splitlines() == [*expected, "2\t1\t0.000000\t(())"]
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ("--model {translator} --input {gold}", "use Translator.load, or `keras-tr"),
+    ("--model {model} --input {gold} --n-best 2 --draw", "leave out --pretty and --draw"),
+])  # fmt: skip
+def test_a_mistake_of_parse(
+    refuse, files, parser_directory, saved_model_directory, arguments, message
+):
+    names = {"model": parser_directory, "translator": saved_model_directory, "gold": files[0]}
+    assert message in refuse("parse", *arguments.format(**names).split())
+
+
+def test_translate_says_what_a_parser_is_for(refuse, parser_directory, text):
+    error = refuse("translate", "--model", parser_directory, "--input", text("lines.txt", LINES))
+    assert "keras-transformer parse" in error
+
+
+@pytest.fixture
+def files(tmp_path):
+    gold, parses = tmp_path / "gold.trees", tmp_path / "parses"
+    gold.write_text(GOLD)
+    parses.write_text(PARSES)
+    return gold, parses
+
+
+def evaluate(succeed, *arguments):
+    return succeed("evaluate", "--task", "parsing", "--reference", *arguments).output
+
+
+def test_evalbs_figures_of_two_files(succeed, files, tmp_path):
+    """Of the first sentence 3 of 4 brackets are right; the others are left out by EVALB."""
+    gold, parses = files
+    output = evaluate(succeed, gold, "--hypothesis", parses, "--json", tmp_path / "scores",
+                      "--table", tmp_path / "table")  # fmt: skip
+    assert "Number of Skip  sentence  =      1" in output
+    assert "Bracketing FMeasure       =  75.00" in output
+    # 3 right, of 6 in the gold trees and 5 in the parses.
+    assert f"F1, errors count as 0     = {100 * 2 * 3 / (6 + 5):6.2f}" in output
+    signature = "COLLINS.prm|tags:parse|sentences:3|errors:1|skipped:1"
+    assert output.endswith(f"\nF1 75.00 ({signature})\n")
+    report = json.loads((tmp_path / "scores").read_text())
+    assert report["scores"]["all"]["f1"] == 75 and report["num_trees"] == 3
+    rows = (tmp_path / "table").read_text().splitlines()
+    assert rows[0].lstrip().startswith("Sent.") and len(rows) == 3 + 3
+
+
+def test_the_rules_may_be_others(succeed, files, tmp_path):
+    """Of the first sentence NP is deleted; "a" is "the", so that the third is no error."""
+    gold, parses = files
+    rules = tmp_path / "own.prm"
+    rules.write_text("DELETE_LABEL .\nDELETE_LABEL NP\nEQ_WORD a the\nCUTOFF_LEN 3\n")
+    output = evaluate(succeed, gold, "--hypothesis", parses, "--parameters", rules)
+    assert "Number of Error sentence  =      0" in output and "-- len<=3 --" in output
+    # S and ADVP are right, VP is not.
+    assert "Bracketing FMeasure       =  66.67" in output and "(own parameters|" in output
+    output = evaluate(succeed, gold, "--hypothesis", parses, "--parameters", "new")
+    assert "(new.prm|" in output
+
+
+def test_a_parser_is_scored_by_its_parses(succeed, files, parser_directory, tmp_path):
+    gold, output, scores = files[0], tmp_path / "out", tmp_path / "scores"
+    printed = evaluate(succeed, gold, "--model", parser_directory, "--output", output,
+                       "--json", scores, "--unconstrained", "--beam-size", 2)  # fmt: skip
+    parses, trees = list(read_tree_lines(output)), list(read_trees(gold))
+    words = [tree.words() for tree in trees]
+    assert [tree.words() for tree in parses] == words
+    assert printed.splitlines()[-1] == str(parseval(trees, parses))
+    report = json.loads(scores.read_text())
+    assert report["constrained"] is False and report["search"]["beam_size"] == 2
+    parser = Parser.load(parser_directory)
+    answers = parser.parses(words, BeamSearch(2, 0.3), constrained=False)
+    repaired = sum(parses[0].num_repairs > 0 for parses in answers)
+    assert report["num_repaired"] == repaired > 0
+    assert evaluate(succeed, gold, "--hypothesis", output) == printed
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ("--hypothesis {short}", "2 parses and 3 gold trees"),
+    ("--model {model} --reference {broken}", "broken', line 2: the word 'the'"),
+    ("--hypothesis {parses} --reference {gold} {gold}", "takes one --reference FILE"),
+    ("--hypothesis {parses} --beam-size 2", "--beam-size goes with --model"),
+    ("--hypothesis {parses} --parameters old", "existing parameter file. Received: 'old'"),
+    ("--task translation --hypothesis {parses} --table x", "--table goes with --task parsing"),
+])  # fmt: skip
+def test_a_mistake_of_evaluate(refuse, files, parser_directory, tmp_path, arguments, message):
+    gold, parses = files
+    names = {"gold": gold, "parses": parses, "model": parser_directory}
+    contents = {"short": "(NP (NN a))\n\n", "broken": "(NP (NN a))\n(NP the (NN b))\n\n"}
+    for name, content in contents.items():
+        names[name] = tmp_path / name
+        names[name].write_text(content)
+    words = arguments.format(**names).split()
+    if "--reference" not in words:
+        words += ["--reference", gold]
+    assert message in refuse("evaluate", "--task", "parsing", *words)
