@@ -120,31 +120,6 @@ def test_losses_weights_and_scores_are_those_of_one_process(number, texts, one_p
     assert not any(text.strip() for text in others)
 
 
-def test_a_mixture_goes_on_with_another_number_of_processes(texts, tmp_path):
-    """Of two corpora with a tag, and of another number of pairs in each epoch than they have."""
-    corpora = []
-    for file, name, first, tag in (
-        (texts[1], "all=2", 0, ""),
-        (texts[1], "few=1", 540, ",<few>"),
-        (texts[3], "valid", 0, ""),
-    ):
-        rows = [line.split("\t") for line in Path(file).read_text("utf-8").splitlines()[first:]]
-        paths = [str(tmp_path / f"{name[:3]}.{side}") for side in ("source", "target")]
-        for path, column in zip(paths, zip(*rows, strict=True), strict=True):
-            Path(path).write_text("\n".join(column) + "\n", "utf-8")
-        if name == "valid":
-            corpora += ["--valid-source", paths[0], "--valid-target", paths[1]]
-        else:
-            corpora += ["--corpus", f"{name}:{paths[0]},{paths[1]}{tag}"]
-    options = ["--evaluate-every", 25, "--checkpoint-every", 10, "--max-steps"]
-    finish(start(corpora, tmp_path / "whole", 1, *options, 50))
-    for number, steps in ((2, 20), (1, 30), (2, 50)):
-        finish(start(corpora, tmp_path / "model", number, *options, steps))
-    # The end of each run is a validation, from which the best weights may be.
-    [found, _], [expected, _] = weights(tmp_path / "model", 50), weights(tmp_path / "whole", 50)
-    assert_all_close(found, expected)
-
-
 def test_an_adaptation_ends_after_the_same_validation(texts, one_process, tmp_path):
     """With the row of step 0, a second validation set, and an end without a better score."""
     text = Path(texts[1]).read_text("utf-8").splitlines()[:30]
@@ -159,29 +134,6 @@ def test_an_adaptation_ends_after_the_same_validation(texts, one_process, tmp_pa
     rows = history(tmp_path / "model-2")
     assert rows[0]["step"] == 0 and rows[-1]["step"] < 30 and "old_bleu" in rows[-1]
     check_equal(tmp_path / "model-2", tmp_path / "model-1", step=int(rows[-1]["step"]))
-
-
-def test_a_parser_is_that_of_one_process(texts, tmp_path):
-    generator, words = random.Random(1), ("dog", "house", "tree", "park")
-    nouns = [
-        "".join(f"(NN {generator.choice(words)})" for _ in range(n % 4 + 1)) for n in range(90)
-    ]
-    trees = [f"(TOP (S (NP (DT the) {noun}) (VP (VBZ runs))))\n" for noun in nouns]
-    options = ["--task", "parsing", "--max-steps", 20, "--evaluate-every", 10]
-    for option, lines in (("--trees", trees[:80]), ("--valid-trees", trees[80:])):
-        (tmp_path / option).write_text("".join(lines))
-        options += [option, tmp_path / option]
-    for number in (1, 2):
-        finish(start([], tmp_path / f"model-{number}", number, *options))
-    assert "valid_f1" in history(tmp_path / "model-2")[-1]
-    check_equal(tmp_path / "model-2", tmp_path / "model-1", step=20)
-
-
-def test_time_ends_all_processes_after_the_same_step(texts, tmp_path):
-    options = ["--max-steps", 100_000, "--max-minutes", 0.1, "--evaluate-every", 1000]
-    first, second = finish(start(texts, tmp_path / "model", 2, *options))
-    assert "Final weights:" in first and not second.strip()
-    assert 0 < steps_done(tmp_path / "model") < 100_000
 
 
 def test_a_cluster_that_jax_knows_needs_no_addresses(texts, one_process, tmp_path):
@@ -247,7 +199,6 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(texts, tmp_path):
     "options, line",
     [
         (["--seed", "7"], "7 in process 1, 1 in process 0"),
-        (["--max-steps", "9"], "9 in process 1, 10 in process 0"),
         (["--output", "elsewhere"], "which process 1 does not see"),
     ],
 )
@@ -261,20 +212,13 @@ def test_processes_that_differ_end_with_the_same_line(options, line, texts, tmp_
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize(
-    "options, line",
-    [
-        (["--valid-tsv", "missing.tsv"], "File not found: 'missing.tsv'"),
-        (["--processes", "3"], "Process 0 was started for 2 processes"),
-    ],
-)
-def test_a_mistake_in_one_process_ends_all(options, line, texts, tmp_path):
+def test_a_mistake_in_one_process_ends_all(texts, tmp_path):
     """With JAX's own message in the other, and within half a minute of the end of the first."""
-    several = {1: options}
+    several = {1: ["--processes", "3"]}
     processes = start(
         texts, tmp_path / "model", 2, "--max-steps", 10, several=lambda n: several.get(n, [])
     )
     errors = [process.communicate(timeout=SECONDS)[1] for process in processes]
-    assert line in errors[1], errors
+    assert "Process 0 was started for 2 processes" in errors[1], errors
     assert all(process.returncode for process in processes)
     assert not (tmp_path / "model").exists()

@@ -70,14 +70,6 @@ def test_loss_and_gradient_are_those_of_equation_4(monkeypatch, slices, equal_fa
     assert_close(gradients[1], of_embeddings)
 
 
-@pytest.mark.parametrize("packed_width", [24, pytest.param(None, marks=pytest.mark.slow)])
-def test_without_dropout_nothing_changes(packed_width):
-    model, packed = small(), packed_width is not None
-    batch = only_batch(corpus_of(sentences(9)), packed_width)
-    expected = loss_and_gradients(LossModel(model, packed=packed), batch)
-    check_equal(loss_and_gradients(LossModel(model, packed=packed, r_drop=5.0), batch), expected)
-
-
 def test_the_two_passes_drop_differently_and_only_in_training():
     batch = only_batch(corpus_of(sentences(9)))
     inputs, labels, _ = batch

@@ -57,21 +57,6 @@ def test_greedy_search_takes_the_best_of_the_average(models, translator):
         assert_close(found[0].log_probability, total, scale=1.0)
 
 
-@pytest.mark.slow
-def test_scores_are_sums_of_the_average(models, translator):
-    targets = TEXTS[::-1]
-    for text, target, found in zip(
-        TEXTS[:2], targets[:2], translator.score(TEXTS[:2], targets[:2]), strict=True
-    ):
-        source = [*translator.source_tokenizer.encode(text), EOS_ID]
-        ids = [*translator.target_tokenizer.encode(target), EOS_ID]
-        expected = sum(
-            averaged(models, source, [BOS_ID, *ids[:place]])[token]
-            for place, token in enumerate(ids)
-        )
-        assert_close(found.log_probability, expected, scale=1.0)
-
-
 def test_attention_has_the_heads_of_all_models(models):
     source, target = ops.array([[5, 6, 7, EOS_ID]]), ops.array([[BOS_ID, 8, 9]])
     found = Ensemble(models).attention_scores(source, target)["cross"]
@@ -93,16 +78,3 @@ def test_it_is_not_saved_as_one_model(translator, tmp_path):
     with pytest.raises(UserError, match="save each of its models"):
         translator.save(tmp_path / "m")
     assert not (tmp_path / "m").exists()
-
-
-@pytest.mark.slow
-def test_the_shortest_positions_bound_all():
-    lengths = (None, 20)
-    models = [
-        tiny_model(**({} if n is None else {"position": "learned", "max_length": n}))
-        for n in lengths
-    ]
-    ensemble = Ensemble(models)
-    assert ensemble.config.max_length == 20
-    assert Translator(ensemble, tiny_tokenizer()).max_source_length == 20
-    assert ensemble.count_params() == sum(model.count_params() for model in models)

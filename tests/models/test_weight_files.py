@@ -2,7 +2,6 @@
 
 import types
 
-import keras
 import pytest
 
 from keras_transformer.layers import FeedForward, MultiHeadAttention
@@ -30,15 +29,6 @@ def test_small_kernels_are_transposed_only_with_amx(for_amx, widths, monkeypatch
     assert [id(w) for w in plain] == [id(w) for w in model.weights if id(w) not in stored]
 
 
-def test_only_kernels_in_bfloat16_are_transposed():
-    """The members of an ensemble may differ in their dtypes."""
-    layers = [FeedForward(5, dtype=dtype) for dtype in ("bfloat16", "mixed_bfloat16", "float32")]
-    plain, groups = stored_weights(model_of(*layers), for_amx=True)
-    kernels = [layers[0].inner_dense.kernel, layers[0].outer_dense.kernel]
-    assert [kernel is found for kernel, [found] in zip(kernels, groups, strict=True)] == [True] * 2
-    assert len(plain) == 3 * 4 - 2
-
-
 def test_maps_of_one_width_share_a_matrix():
     layers = [
         MultiHeadAttention(2, 4, dtype="bfloat16"),
@@ -49,12 +39,3 @@ def test_maps_of_one_width_share_a_matrix():
         [kernel.path.split("/")[-2] for kernel in group] for group in stored_weights(model, True)[1]
     ]
     assert names == [["query", "key", "value"], ["output"]] * 2
-
-
-def test_a_quantized_model_has_none():
-    layer = FeedForward(5, dtype="bfloat16")
-    model_of(layer)
-    layer.inner_dense.quantize("int8")
-    _, groups = stored_weights(types.SimpleNamespace(weights=layer.weights), for_amx=True)
-    assert [kernel is layer.outer_dense.kernel for [kernel] in groups] == [True]
-    assert keras.backend.standardize_dtype(layer.inner_dense.kernel.dtype) == "int8"

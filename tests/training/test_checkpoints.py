@@ -1,19 +1,27 @@
-"""Checkpoints: the whole state comes back; a damaged file is noticed and the one before used."""
+"""Checkpoints hold the whole state; weights are averaged; damage and a full disk are noticed."""
 
 import dataclasses
+import errno
 import os
-import time
+import resource
+import shutil
 
+import h5py
 import keras
 import numpy as np
 import pytest
 
 from keras_transformer.errors import UserError
-from keras_transformer.training import Checkpoints, load_weights_only
+from keras_transformer.training import (
+    Checkpoints,
+    average_checkpoints,
+    save_weights_only,
+)
 from keras_transformer.training.checkpoints import Progress
+from tests.closeness import assert_close
+from tests.training.test_trainer import run
 from tests.training.uncompiled import RUN_EAGERLY
 
-ENDING = ".weights.h5"
 INPUTS, TARGETS = np.linspace(0, 1, 24).reshape(12, 2), np.linspace(1, 0, 36).reshape(12, 3)
 
 
@@ -48,52 +56,26 @@ def test_a_restored_training_goes_on_as_if_it_had_never_stopped(tmp_path):
         np.testing.assert_array_equal(expected, value)
 
 
-def test_files_that_a_kill_left_of_another_step_are_removed_once_they_are_old(tmp_path):
-    first, second = ".writing-0123456789ab-", ".writing-ba9876543210-"
-    names = [f"{first}step-00000004{ENDING}", f"{first}{second}average{ENDING}"]
-    names.append(f"{second}step-00000004{ENDING}")  # still being written
-    for name in names:
-        (tmp_path / name).write_text("half")
-    for name in names[:2]:
-        os.utime(tmp_path / name, (0, time.time() - 2 * 3600))
-    Checkpoints(tmp_path).save_weights(make_model(), 6)
-    assert {path.name for path in tmp_path.iterdir()} == {names[2], f"step-00000006{ENDING}"}
-
-
 def flip_a_byte(path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(bytes(content))
 
 
-def truncate(path):
-    path.write_bytes(path.read_bytes()[:-200])
-
-
-@pytest.mark.parametrize("damage", [flip_a_byte, truncate, lambda path: path.write_bytes(b"")])
-def test_a_damaged_state_is_noticed_and_the_one_before_is_used(tmp_path, damage, caplog):
+def test_a_damaged_state_is_noticed_and_the_one_before_is_used(tmp_path, caplog):
     checkpoints, model = Checkpoints(tmp_path), make_model(units=300)
     for step in (1, 2):
         train(model, 1)
         checkpoints.save_state(model, {"step": step})
-    damage(checkpoints.state_path)
+    flip_a_byte(checkpoints.state_path)
     assert checkpoints.restore_state(make_model(units=300)) == {"step": 1}
     assert "damaged" in caplog.text
-    damage(checkpoints.previous_state_path)
+    flip_a_byte(checkpoints.previous_state_path)
     with pytest.raises(UserError, match="is damaged, and so is its copy.$"):
         checkpoints.restore_state(make_model(units=300))
     checkpoints.save_weights(model, 2)
     with pytest.raises(UserError, match="can still be averaged, with `keras-transformer average"):
         checkpoints.restore_state(make_model(units=300))
-
-
-def test_a_state_that_unpacks_to_more_than_its_size_is_not_read(tmp_path, monkeypatch):
-    checkpoints = Checkpoints(tmp_path)
-    np.savez_compressed(checkpoints.state_path, metadata=np.zeros(2**20, "uint8"))
-    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", lambda *_: pytest.fail("read"))
-    assert checkpoints.metadata() is None
-    with pytest.raises(UserError, match="damaged"):
-        checkpoints.restore_state(make_model())
 
 
 def test_a_kill_between_the_two_renames_leaves_the_previous_state(tmp_path):
@@ -113,45 +95,21 @@ def test_state_of_another_model_is_refused_before_anything_changes(tmp_path):
         np.testing.assert_array_equal(expected, variable.numpy())
 
 
-def test_the_last_weight_files_are_kept(tmp_path):
+def test_the_last_weight_files_are_kept_but_none_later_than_the_restored_state(tmp_path):
     checkpoints, model = Checkpoints(tmp_path, keep=2), make_model()
+    checkpoints.save_state(model, {"step": 10})
     for step in (5, 10, 100_000_000):
         checkpoints.save_weights(model, step)
     names = [path.name for path in checkpoints.weight_files()]
     assert names == ["step-00000010.weights.h5", "step-100000000.weights.h5"]
-
-
-def test_weight_files_later_than_the_restored_state_are_removed(tmp_path):
-    checkpoints, model = Checkpoints(tmp_path), make_model()
-    checkpoints.save_weights(model, 5)
-    checkpoints.save_state(model, {"step": 5})
-    checkpoints.save_weights(model, 10)
     checkpoints.restore_state(model)
-    assert [path.name for path in checkpoints.weight_files()] == ["step-00000005.weights.h5"]
-
-
-def test_loading_weights_leaves_the_optimizer(tmp_path):
-    checkpoints, model = Checkpoints(tmp_path), make_model()
-    path = checkpoints.save_weights(model, 0)
-    train(model, 2)
-    load_weights_only(model, path)
-    assert model.optimizer.iterations.numpy() == 2
-    path.write_bytes(b"no weights")
-    with pytest.raises(UserError, match="cannot be loaded"):
-        load_weights_only(model, path)
-
-
-def test_wrong_arguments_say_what_was_received(tmp_path):
-    with pytest.raises(ValueError, match="Received: keep=0"):
-        Checkpoints(tmp_path, keep=0)
+    assert [path.name for path in checkpoints.weight_files()] == names[:1]
 
 
 @pytest.mark.parametrize(
     "content",
-    ["[" * 100_000, "null", '{"format": 1}', '{"format": 1, "paths": null, "metadata": {}}',
-     '{"format": 1, "paths": {"model": 7}, "metadata": {}}',
-     '{"format": 1, "paths": {}, "metadata": [7]}'],
-)  # fmt: skip
+    ["[" * 100_000, '{"format": 1, "paths": null}', '{"format": 1, "paths": {}, "metadata": [7]}'],
+)
 def test_a_state_that_holds_something_else_is_one_line(tmp_path, content, caplog):
     checkpoints = Checkpoints(tmp_path)
     np.savez(checkpoints.state_path, metadata=np.frombuffer(content.encode(), "uint8"))
@@ -160,15 +118,146 @@ def test_a_state_that_holds_something_else_is_one_line(tmp_path, content, caplog
     assert "\n" not in str(caught.value) and "damaged" in caplog.text
 
 
-@pytest.mark.parametrize("state", [{"color": 1}, {"step": "many"}, {"unfinished_row": [1]}])
-def test_progress_of_another_kind_is_one_line(state):
-    with pytest.raises(UserError, match=f"damaged. Received: {next(iter(state))}="):
-        Progress.from_dict(state)
-
-
-def test_progress_that_says_bleu_is_read():
+def test_progress_of_version_1_is_read_and_of_another_program_refused():
     progress = Progress(step=4, best_score=31.5, best_step=3)
     state = dataclasses.asdict(progress)
     assert Progress.from_dict(state) == progress
     old = {name.replace("_score", "_bleu"): value for name, value in state.items()}
     assert "best_bleu" in old and Progress.from_dict(old | {"last_bleu": 30.0}) == progress
+    with pytest.raises(UserError, match="damaged. Received: step='many'"):
+        Progress.from_dict({"step": "many"})
+
+
+def make_map(units=3):
+    return keras.Sequential(
+        [keras.Input((2,)), keras.layers.Dense(units), keras.layers.Dropout(0.5, seed=1)]
+    )
+
+
+@pytest.fixture
+def files(tmp_path):
+    generator = np.random.default_rng(0)
+    model, values, paths = make_map(), [], []
+    for number in range(3):
+        weights = [generator.normal(size=weight.shape) for weight in model.weights]
+        model.set_weights(weights)
+        path = tmp_path / f"{number}.weights.h5"
+        model.save_weights(path)
+        values.append(weights)
+        paths.append(path)
+    return paths, values
+
+
+@pytest.mark.parametrize("number, output", [
+    (3, "new/mean.weights.h5"), (3, "0.weights.h5"),
+])  # fmt: skip
+def test_weights_are_the_mean_and_integers_those_of_the_last_file(files, tmp_path, number, output):
+    """The output may be one of the inputs."""
+    paths, values = (of_all[:number] for of_all in files)
+    for n, path in enumerate(paths):
+        with h5py.File(path, "r+") as file:
+            file["layers/seeds"] = np.array([n, 7], "uint32")
+    output = average_checkpoints(paths, tmp_path / output)
+    model = make_map()
+    model.load_weights(output)
+    for weight, *each in zip(model.get_weights(), *values, strict=True):
+        assert_close(weight, np.mean(each, axis=0))
+    with h5py.File(output) as file:
+        assert file["layers/seeds"][...].tolist() == [number - 1, 7]
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def huge(path):
+    """An array of 36 TB without values, which takes a few bytes."""
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("layers/huge", shape=(10**13,), dtype="float32")
+
+
+def other_model(path):
+    make_map(4).save_weights(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (truncate, "damaged"),
+        (huge, "damaged"),
+        (other_model, "different models"),
+    ],
+)
+def test_bad_files_give_one_line_and_leave_nothing(files, tmp_path, damage, message):
+    paths, _ = files
+    damage(paths[1])
+    output = tmp_path / "out" / "mean.weights.h5"
+    with pytest.raises(UserError, match=message) as error:
+        average_checkpoints(paths, output)
+    assert "\n" not in str(error.value) and "1.weights.h5" in str(error.value)
+    assert not output.exists()
+
+
+def test_no_files_and_wrong_name_are_refused(files, tmp_path):
+    with pytest.raises(UserError, match="at least one"):
+        average_checkpoints([], tmp_path / "mean.weights.h5")
+    with pytest.raises(UserError, match="must end in"):
+        average_checkpoints(files[0], tmp_path / "mean.h5")
+
+
+@pytest.fixture
+def file_limit():
+    """Sets the largest size of a file that this process may write, until the test ends."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_weights_without_room_are_an_error_of_the_system_and_the_old_file_stays(
+    tmp_path, file_limit
+):
+    """Without the check the HDF5 library ends the process with a segmentation fault."""
+    path = tmp_path / "model.weights.h5"
+    path.write_bytes(b"before")
+    model = keras.Sequential([keras.Input((1000,)), keras.layers.Dense(500)])
+    file_limit(1_000_000)
+    with pytest.raises(OSError) as error:
+        save_weights_only(model, path)
+    file_limit(resource.RLIM_INFINITY)
+    assert (error.value.errno, error.value.filename) == (errno.EFBIG, str(path))
+    assert path.read_bytes() == b"before"
+    assert [path.name for path in tmp_path.iterdir()] == ["model.weights.h5"]
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+@pytest.mark.usefixtures("uncompiled")
+def test_a_training_on_a_full_disk_is_one_line_and_goes_on_later(tmp_path, monkeypatch):
+    """From the second checkpoint on there is no room."""
+    write, calls = np.savez, []
+
+    def full(*arguments, **options):
+        calls.append(1)
+        if len(calls) > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", full)
+        with pytest.raises(UserError, match="No space left.*checkpoint of step 3") as error:
+            run(tmp_path)
+    assert "\n" not in str(error.value)
+    assert not [path.name for path in tmp_path.rglob("*") if path.name.startswith(".")]
+    lines = []
+    assert run(tmp_path, lines).steps == 6
+    assert any(line.startswith("Resuming after step 3") for line in lines)
+
+
+@pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+@pytest.mark.usefixtures("uncompiled")
+def test_a_training_without_room_for_one_checkpoint_does_not_start(tmp_path, monkeypatch):
+    usage = type(shutil.disk_usage(tmp_path))(total=10**9, used=10**9 - 1000, free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(UserError, match=r"needs 0\.\d MB and 0\.0 MB are free"):
+        run(tmp_path / "model")
+    assert not list(tmp_path.iterdir())

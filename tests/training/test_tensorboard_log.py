@@ -11,20 +11,13 @@ from keras_transformer.training import compile_model, train
 from tests.closeness import assert_close
 from tests.losses.test_loss_model import small
 from tests.tiny_translator import sentence
-from tests.training.test_trainer import SMALL, settings
+from tests.training.test_trainer import settings
 
 pytestmark = pytest.mark.slow
 
 DEV = [("a red house", "a red house"), ("the dog", "the dog | opens *it*"), ("on the boat", "boat")]
-
-
-def run(directory, dev=DEV, **changes):
-    pairs = PairsCorpus([(sentence(3, seed), sentence(4, seed)) for seed in range(80)])
-    recipe = {"tokens_per_batch": 128, "warmup_steps": 20, "clip_norm": 0.1}
-    steps = {"max_steps": 20, "evaluate_every": 10, "checkpoint_every": 10, "bleu_every": 1}
-    steps |= {"packed_width": 0}  # on every backend
-    changed = settings(**{**steps, "recipe": recipe, "tensorboard": True, **changes})
-    return train(directory, pairs, PairsCorpus(dev), changed)
+COLUMNS = {"train_loss": "train/loss", "learning_rate": "train/learning_rate"}
+COLUMNS |= {"valid_loss": "valid/loss", "valid_bleu": "valid/bleu"}
 
 
 def read(directory):
@@ -41,72 +34,31 @@ def read(directory):
     return found
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """The history of a training and its event files."""
-    directory = tmp_path_factory.mktemp("run") / "model"
-    return run(directory).history, read(directory)
+def test_figures_are_those_of_the_history_and_answers_have_their_attention(tmp_path):
+    import tensorflow as tf
 
-
-@pytest.mark.parametrize(
-    "column, tag",
-    [
-        ("train_loss", "train/loss"),
-        ("learning_rate", "train/learning_rate"),
-        ("valid_loss", "valid/loss"),
-        ("valid_perplexity", "valid/perplexity"),
-        ("valid_accuracy", "valid/accuracy"),
-        ("valid_bleu", "valid/bleu"),
-    ],
-)
-def test_figures_are_those_of_the_history(trained, column, tag):
-    history, found = trained
-    expected = {int(row["step"]): float(row[column]) for row in history}
-    assert expected.keys() == {10, 20}
-    assert found["scalars", tag] == pytest.approx(expected, rel=1e-4, abs=1e-5)
-
-
-def test_speed_and_padding(trained):
-    _, found = trained
+    pairs = PairsCorpus([(sentence(3, seed), sentence(4, seed)) for seed in range(80)])
+    recipe = {"tokens_per_batch": 128, "warmup_steps": 20, "clip_norm": 0.1}
+    steps = {"max_steps": 20, "evaluate_every": 10, "checkpoint_every": 10, "bleu_every": 1}
+    steps |= {"packed_width": 0}  # on every backend
+    changed = settings(**steps, recipe=recipe, tensorboard=True)
+    history = train(tmp_path, pairs, PairsCorpus(DEV), changed).history
+    found = read(tmp_path)
+    for column, tag in COLUMNS.items():
+        expected = {int(row["step"]): float(row[column]) for row in history}
+        assert expected.keys() == {10, 20}
+        assert found["scalars", tag] == pytest.approx(expected, rel=1e-4, abs=1e-5)
     assert all(speed > 0 for speed in found["scalars", "train/tokens_per_second"].values())
     for side in ("source", "target"):
         assert 0 <= found["scalars", f"padding/{side}"][10] < 0.5
     # The norm before clipping at 0.1.
     assert found["scalars", "train/gradient_norm"][10] > 0.1
-
-
-def test_sentences_are_shown_with_their_translations(trained):
-    _, found = trained
     table = found["text", "valid/translations"][20]
     rows = [tuple(cell.decode() for cell in row) for row in table]
     assert rows[0] == ("source", "translation", "reference")
     assert [(source, reference) for source, _, reference in rows[1:]] == DEV
-
-
-def test_attention_is_a_picture_of_the_size_it_says(trained):
-    import tensorflow as tf
-
-    _, found = trained
     width, height, picture = found["images", "valid/attention"][10]
     assert tf.io.decode_png(picture).shape[:2] == (int(height), int(width))
-
-
-def test_sentences_longer_than_the_model_reads_have_no_picture(tmp_path):
-    # The first ones are shown; one that the model reads is left for the validation loss.
-    dev = [*((sentence(12, seed), sentence(3, seed)) for seed in range(20)), DEV[0]]
-    model, recipe = {**SMALL, "position": "learned", "max_length": 8}, {"max_length": 8}
-    run(tmp_path / "model", dev=dev, model=model, recipe=recipe, max_steps=10)
-    found = read(tmp_path / "model")
-    assert ("text", "valid/translations") in found and ("images", "valid/attention") not in found
-
-
-def test_a_training_may_be_resumed_with_it_on(tmp_path):
-    run(tmp_path / "model", max_steps=10, tensorboard=False, bleu_every=0)
-    assert not (tmp_path / "model" / "tensorboard").exists()
-    run(tmp_path / "model", max_steps=20, bleu_every=0)
-    found = read(tmp_path / "model")
-    assert set(found["scalars", "train/loss"]) == {20}
-    assert ("scalars", "valid/bleu") not in found
 
 
 @pytest.mark.tensorflow_only("the norm is a variable of TensorFlow")
