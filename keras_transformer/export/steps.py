@@ -14,8 +14,8 @@ from keras_transformer.layers.caches import (
 )
 from keras_transformer.layers.effective_weights import plain_copy
 from keras_transformer.models import Transformer
-from keras_transformer.models.copies import copy_of
 from keras_transformer.models.decoding_state import DecodingState
+from keras_transformer.models.ensemble import copy_of
 
 
 def convertible(model: Any, int8_embeddings: bool = False) -> Transformer:

@@ -20,7 +20,7 @@ from keras_transformer.inference.batch_inference import (
 from keras_transformer.inference.shortlist import SIZES
 from keras_transformer.inference.stored_kernels import StoredKernels, StoredTransformer
 from keras_transformer.layers.tensors import Tensor
-from keras_transformer.models.copies import copy_of
+from keras_transformer.models.ensemble import copy_of
 
 
 class ServedFunctions(abc.ABC):

@@ -136,14 +136,7 @@ def _token_losses(matrix_shape, token_shape, dtype, embeddings_dtype, tokens_per
 
 
 def _in_slices(
-    tokens,
-    embeddings,
-    labels,
-    factors,
-    smoothing,
-    tokens_per_slice,
-    r_drop=0.0,
-    with_gradient=False,
+    tokens, embeddings, labels, factors, smoothing, slice_size, r_drop=0.0, with_gradient=False
 ):
     """Returns losses, and gradients of their sum weighted by `factors`, slice by slice."""
     matrix, wide = tf.cast(embeddings, tokens.dtype), factors.dtype
@@ -153,14 +146,14 @@ def _in_slices(
     # one everywhere.
     at_label, everywhere = (smoothing - 1.0) / passes, -smoothing / matrix.shape[0] / passes
     number = tf.shape(tokens)[0]
-    count = tf.maximum(1, -(-number // tokens_per_slice))  # A replica may have no token.
+    count = tf.maximum(1, -(-number // slice_size))  # A replica may have no token.
     arrays = [
         tf.TensorArray(kind, count, element_shape=shape, infer_shape=False)
         for kind, shape in ((factors.dtype, [None]), (tokens.dtype, [None, *tokens.shape[1:]]))
     ]
 
     def body(index, losses, token_gradients, dense_gradient, sparse_gradient):
-        here = slice(index * tokens_per_slice, (index + 1) * tokens_per_slice)
+        here = slice(index * slice_size, (index + 1) * slice_size)
         states = tf.reshape(tokens[here], [-1, tokens.shape[-1]])
         labels_here = tf.repeat(labels[here], passes)
         logits = tf.cast(tf.matmul(states, matrix, transpose_b=True), wide)

@@ -8,11 +8,11 @@ from keras import ops
 from keras_transformer.checks import check_boolean, checked_number
 from keras_transformer.layers.tensors import Tensor, at_least_float32
 from keras_transformer.losses.cross_entropy import (
+    LabelSmoothedCrossEntropy,
     cross_entropy,
     r_drop_cross_entropy,
     uniform_share,
 )
-from keras_transformer.losses.label_smoothing import LabelSmoothedCrossEntropy
 from keras_transformer.models.micro_batches import MicroBatchModel, num_replicas, token_mean_weights
 
 _BACKEND = keras.backend.backend()
@@ -97,6 +97,8 @@ class LossModel(MicroBatchModel):
         self.dtype_policy = transformer.dtype_policy
         self.label_smoothing = loss.label_smoothing
         self.convention = convention
+        vocab_size = transformer.target_embedding.vocab_size
+        self._smoothing = uniform_share(self.label_smoothing, vocab_size, convention)
         self.packed = packed
         self.r_drop = r_drop
         self._static_shapes = False
@@ -113,23 +115,33 @@ class LossModel(MicroBatchModel):
         Returns:
             `[batch, length]`, in at least float32.
         """
-        embedding, is_tensorflow = self.transformer.target_embedding, _BACKEND == "tensorflow"
-        smoothing = uniform_share(self.label_smoothing, embedding.vocab_size, self.convention)
-        labels = ops.cast(labels, "int32")
+        embedding, labels = self.transformer.target_embedding, ops.cast(labels, "int32")
         is_token = ops.not_equal(labels, embedding.padding_id)
         r_drop = self.r_drop if training else 0.0
         if r_drop:
             # [batch * 2, length, d_model] -> [batch, length, 2, d_model]
             (batch, length), width = ops.shape(labels), states.shape[-1]
             states = ops.transpose(ops.reshape(states, (batch, 2, length, width)), (0, 2, 1, 3))
-        tokens_per_slice = _tokens_per_slice(embedding.vocab_size, passes=2 if r_drop else 1)
+        slice_bytes = LOGITS_BYTES // (2 if r_drop else 1)
+        tokens_per_slice = max(1, slice_bytes // 4 // embedding.vocab_size)
         # A quantized matrix rounds the states too, so only `project` gives the model's logits. XLA
         # needs static shapes, so it computes all logits at once.
         is_quantized = embedding.embedding.quantization_mode is not None
-        if is_tensorflow and not (is_quantized or self._static_shapes):
-            states, matrix = _with_bias(states, *embedding.output_weights())
-            options = smoothing, is_token, tokens_per_slice, r_drop, training
-            return fused_projected_cross_entropy(labels, states, matrix, *options)
+        if _BACKEND != "tensorflow" or is_quantized or self._static_shapes:
+            losses = self._reference_losses(states, labels, r_drop, tokens_per_slice)
+            return ops.where(is_token, losses, 0.0)
+        matrix, bias = embedding.output_weights()
+        if bias is not None:  # It becomes a column of the matrix, for a state of one.
+            states = ops.concatenate([states, ops.ones_like(states[..., :1])], axis=-1)
+            matrix = ops.concatenate([matrix, ops.expand_dims(bias, 1)], axis=1)
+        options = self._smoothing, is_token, tokens_per_slice, r_drop, training
+        return fused_projected_cross_entropy(labels, states, matrix, *options)
+
+    def _reference_losses(self, states, labels, r_drop, tokens_per_slice):
+        """Returns `[batch, length]`, the losses of all positions, on every backend."""
+        embedding, smoothing = self.transformer.target_embedding, self._smoothing
+        if _BACKEND == "jax" and jax.default_backend() == "gpu":
+            tokens_per_slice *= _GPU_FACTOR
 
         def slice_losses(states, labels):
             logits = embedding.project(states)
@@ -140,14 +152,14 @@ class LossModel(MicroBatchModel):
 
         # [batch, length, ...] -> [batch * length, ...]
         flat, flat_labels = ops.reshape(states, (-1, *states.shape[2:])), ops.reshape(labels, (-1,))
-        if is_tensorflow or flat.shape[0] <= tokens_per_slice:
+        if _BACKEND == "tensorflow" or flat.shape[0] <= tokens_per_slice:
             losses = slice_losses(flat, flat_labels)
         else:
             recomputed = keras.remat(slice_losses)  # The gradient computes the logits again.
             starts = range(0, flat.shape[0], tokens_per_slice)
             parts = [slice(start, start + tokens_per_slice) for start in starts]
             losses = ops.concatenate([recomputed(flat[part], flat_labels[part]) for part in parts])
-        return ops.where(is_token, ops.reshape(losses, ops.shape(labels)), 0.0)
+        return ops.reshape(losses, ops.shape(labels))
 
     def compute_loss(
         self,
@@ -206,17 +218,3 @@ class _TwiceInTraining(keras.layers.Layer):
 
     def compute_output_spec(self, ids, training=False):
         return keras.KerasTensor(ids.shape, ids.dtype)
-
-
-def _tokens_per_slice(vocab_size, passes):
-    is_on_gpu = _BACKEND == "jax" and jax.default_backend() == "gpu"
-    slice_bytes = (_GPU_FACTOR if is_on_gpu else 1) * LOGITS_BYTES
-    return max(1, slice_bytes // (4 * passes) // vocab_size)
-
-
-def _with_bias(states, matrix, bias):
-    """Returns states and matrix, with a column of ones and the bias if there is a bias."""
-    if bias is None:
-        return states, matrix
-    states = ops.concatenate([states, ops.ones_like(states[..., :1])], axis=-1)
-    return states, ops.concatenate([matrix, ops.expand_dims(bias, 1)], axis=1)

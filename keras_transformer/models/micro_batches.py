@@ -85,6 +85,9 @@ class MicroBatchModel(keras.Model):
     def train_step(self, data: Any, *args: Any) -> Any:
         if self.micro_batches == self.streams == 1:
             return super().train_step(data, *args)
+        return self._step_in_parts(data)
+
+    def _step_in_parts(self, data):
         if keras.backend.backend() != "tensorflow":
             raise ValueError(
                 "Steps in several parts need the TensorFlow backend. Received: "
@@ -101,7 +104,7 @@ class MicroBatchModel(keras.Model):
         # Keras takes the mean over the replicas, but the loss is a sum.
         for metric in self.metrics:
             if metric.name == "loss":
-                metric.update_state(loss * num_replicas(), sample_weight=_num_rows(data))
+                metric.update_state(loss * num_replicas(), sample_weight=_batch_size(data))
         return self.get_metrics_result()
 
     def _gradients_in_turn(self, batch):
@@ -126,28 +129,28 @@ class MicroBatchModel(keras.Model):
         return loss, sums
 
     def _cut(self, array):
-        """Returns `[rows, ...]` as `[micro_batches, rows / micro_batches, ...]`."""
+        """Returns `[batch, ...]` as `[micro_batches, batch / micro_batches, ...]`."""
         if array is None:
             return None
         number = self.micro_batches
-        rows = array.shape[0] or tf.shape(array)[0]
-        message = f"The rows of a batch, on each replica, must be a multiple of {number}"
-        check = tf.debugging.assert_equal(rows % number, 0, message)
+        size = array.shape[0] or tf.shape(array)[0]
+        message = f"The size of a batch, on each replica, must be a multiple of {number}"
+        check = tf.debugging.assert_equal(size % number, 0, message)
         with tf.control_dependencies([check] if check is not None else []):
-            shape = tf.concat([[number, rows // number], tf.shape(array)[1:]], axis=0)
+            shape = tf.concat([[number, size // number], tf.shape(array)[1:]], axis=0)
         return tf.ensure_shape(tf.reshape(array, shape), [number, None, *array.shape[1:]])
 
     def _gradients_in_streams(self, batch):
         """Returns the loss of a batch and its gradients, summed over the streams."""
-        rows = _num_rows(batch)
-        limits = [rows * number // self.streams for number in range(self.streams + 1)]
+        size = _batch_size(batch)
+        limits = [size * number // self.streams for number in range(self.streams + 1)]
 
-        def gradients_of_rows(start, end):
+        def gradients_of_slice(start, end):
             part = tf.nest.map_structure(lambda a: None if a is None else a[start:end], batch)
             return self._part_gradients(*part)
 
         # TensorFlow computes the parts in parallel, because none depends on another.
-        parts = itertools.starmap(gradients_of_rows, itertools.pairwise(limits))
+        parts = itertools.starmap(gradients_of_slice, itertools.pairwise(limits))
         losses, gradients = zip(*parts, strict=True)
         return sum(losses), self._sum(gradients)
 
@@ -181,5 +184,5 @@ class MicroBatchModel(keras.Model):
         ]
 
 
-def _num_rows(batch):
+def _batch_size(batch):
     return tf.shape(tf.nest.flatten(batch)[0])[0]

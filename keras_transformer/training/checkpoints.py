@@ -1,27 +1,34 @@
-"""Checkpoints of a training, written so that a process killed at any time loses little."""
+"""Checkpoints of a training, which a process killed at any time leaves whole, and its lock."""
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import json
 import logging
 import math
 import os
 import shutil
-from collections.abc import Mapping
+import socket
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import keras
 import numpy as np
+from filelock import FileLock, Timeout
 
 from keras_transformer.checks import check_positive_integer
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, remove_leftovers
+from keras_transformer.layouts import LOCK_FILE
 from keras_transformer.models.weight_files import WEIGHTS_SUFFIX, save_weights_only
-from keras_transformer.training.distribution import model_scope
+from keras_transformer.training.distribution import model_scope, process_group
 
 _LOGGER = logging.getLogger(__name__)
 _METADATA = "metadata"
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
+_SECONDS_TO_SEE = 30  # Until a file that another machine has written is seen.
 
 
 @dataclasses.dataclass
@@ -266,3 +273,75 @@ def _name(path: str) -> str:
     and `embedding/embeddings` in version 1.0. Optimizers replace each slash by an underscore.
     """
     return path.replace("/", "_").replace("embedding_embedding_embeddings", "embedding_embeddings")
+
+
+@contextlib.contextmanager
+def training_lock(directory: Path) -> Iterator[None]:
+    """Locks a model directory for one training; creates it, and removes it if it stays empty."""
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"The output must be a directory. Received: output={str(directory)!r}")
+    created = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / LOCK_FILE
+    # The system releases the lock of a killed process. A link at the path is not followed.
+    lock = FileLock(path, blocking=False, on_acquired=_write_holder)
+    try:
+        try:
+            lock.acquire()
+        except Timeout as error:
+            holder = ""
+            with contextlib.suppress(OSError):
+                holder = path.read_text(encoding="utf-8").strip()
+            raise UserError(
+                f"{str(directory)!r} is in use by a training that is running: "
+                f"{holder or 'another process'}. Wait for its end, or choose another output "
+                "directory."
+            ) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # Windows removes no open file
+                path.unlink()
+            lock.release()
+    finally:
+        with contextlib.suppress(OSError):
+            for folder in created:
+                folder.rmdir()
+
+
+@contextlib.contextmanager
+def shared_lock(output: Path) -> Iterator[None]:
+    """Locks the directory in process 0, for all processes; checks that the others see it."""
+    group = process_group()
+    with training_lock(output) if group.is_first else contextlib.nullcontext():
+        holder = group.in_first(_lock_holder, output)
+        seen = group.gather(group.is_first or _sees_lock(output, holder))
+        if not all(seen):
+            raise UserError(
+                "All processes need the output directory of process 0, on a shared disk. Received: "
+                f"{str(output)!r}, which process {seen.index(False)} does not see"
+            )
+        yield
+
+
+def _lock_holder(output):
+    with contextlib.suppress(OSError):
+        return (output / LOCK_FILE).read_text("utf-8")
+
+
+def _sees_lock(output, holder):
+    deadline = time.monotonic() + _SECONDS_TO_SEE
+    while _lock_holder(output) != holder and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return _lock_holder(output) == holder
+
+
+def _write_holder(file_descriptor):
+    started = time.strftime("%Y-%m-%d %H:%M")
+    text = f"process {os.getpid()} on {socket.gethostname()}, since {started}\n"
+    with contextlib.suppress(OSError):  # a full disk has no room for it
+        os.ftruncate(file_descriptor, 0)
+        os.write(file_descriptor, text.encode())

@@ -1,4 +1,4 @@
-"""The paper's learning rate, and Adam: fast on TensorFlow, with clipping or rates per layer."""
+"""The paper's learning rate, Adam, also with clipping or rates per layer, and `compile_model`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,10 +7,11 @@ import keras
 from keras import ops
 
 from keras_transformer.checks import check_positive_number
-from keras_transformer.layers.tensors import Tensor
+from keras_transformer.layers.tensors import Tensor, at_least_float32
+from keras_transformer.losses import LabelSmoothedCrossEntropy, LossModel
 from keras_transformer.models.micro_batches import num_replicas
 from keras_transformer.settings.presets import TrainingRecipe
-from keras_transformer.training.distribution import model_scope
+from keras_transformer.training.distribution import model_scope, registered_strategy
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -126,7 +127,7 @@ class FusedAdam(keras.optimizers.Adam):
     Reference: Kingma and Ba (2015), the variant in the last paragraph of section 2, as in Keras.
     """
 
-    _shared = None
+    _fused_arguments = None  # that all variables share, while they are updated
     gradient_norm = None
     clip_norm: float | None = None  # of `GlobalClipAdam`
     averages_at_end = True
@@ -159,13 +160,6 @@ class FusedAdam(keras.optimizers.Adam):
                 raise ValueError(f"{rule}. Received: use_ema=True and {variable.path!r}")
         super().build(variables)
 
-    def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> None:
-        self._shared = self._shared_terms()
-        try:
-            super().apply(grads, trainable_variables)
-        finally:
-            self._shared = None
-
     def finalize_variable_values(self, var_list: Sequence) -> None:
         if self.averages_at_end:
             super().finalize_variable_values(var_list)
@@ -187,29 +181,24 @@ class FusedAdam(keras.optimizers.Adam):
         scale = ops.minimum(1.0, self.clip_norm / ops.maximum(norm, 1e-12)) / replicas
         return [gradient * ops.cast(scale, gradient.dtype) for gradient in sums]
 
-    def _shared_terms(self):
-        """Returns the fused operation's arguments that all variables share; None if not fused."""
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
         if keras.backend.backend() != "tensorflow" or num_replicas() > 1 or self.amsgrad:
-            return None
+            return super()._backend_update_step(grads, trainable_variables, learning_rate)
         import tensorflow as tf
 
         step = tf.cast(self.iterations + 1, "float32")
         values = {"beta1": self.beta_1, "beta2": self.beta_2, "epsilon": self.epsilon}
         terms = {name: tf.constant(value, "float32") for name, value in values.items()}
         powers = {f"{name}_power": tf.pow(terms[name], step) for name in ("beta1", "beta2")}
-        return terms | powers
-
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        if self._shared is None:
-            super()._backend_update_step(grads, trainable_variables, learning_rate)
-            return
+        self._fused_arguments = terms | powers
         # Keras sums even over a single replica, with a custom gradient, which TensorFlow keeps
         # forever, together with the graph of the step.
         for gradient, variable in zip(grads, trainable_variables, strict=True):
             self.update_step(gradient, variable, learning_rate)
+        self._fused_arguments = None
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
-        if self._shared is None or variable.dtype != "float32":
+        if self._fused_arguments is None or variable.dtype != "float32":
             return super().update_step(gradient, variable, learning_rate)
         import tensorflow as tf
 
@@ -223,7 +212,7 @@ class FusedAdam(keras.optimizers.Adam):
             v=handle(self._velocities[index]),
             lr=tf.cast(learning_rate, "float32"),
             grad=tf.cast(tf.convert_to_tensor(gradient), "float32"),
-            **self._shared,
+            **self._fused_arguments,
         )
 
 
@@ -325,3 +314,65 @@ class LayerwiseAdam(FusedAdam):
 
     def get_config(self) -> dict:
         return {**super().get_config(), "factors": dict(self.factors)}
+
+
+def compile_model(
+    model: keras.Model,
+    recipe: TrainingRecipe,
+    metrics: Sequence = (),
+    jit_compile: bool = False,
+    **kwargs: Any,
+) -> keras.Model:
+    """Compiles a Transformer with the loss and the optimizer of its recipe.
+
+    Without sample weights, loss and metrics are means over the tokens that are not padding.
+    Metrics on logits cost two more passes over [tokens, vocabulary] a step, which takes time on a
+    CPU; `evaluate_tokens` gives the same figures on a validation set.
+
+    Args:
+        model: `Transformer` or `LossModel`.
+        recipe: `TrainingRecipe`.
+        metrics: Weighted metrics, e.g. `[TokenLoss(), TokenAccuracy()]`.
+        jit_compile: Whether to compile with XLA, once for every batch shape. On JAX a step is
+            always compiled, because its operations would otherwise run one by one.
+        **kwargs: Further arguments of `keras.Model.compile`.
+
+    Returns:
+        `model`, compiled.
+
+    Raises:
+        ValueError: If `jit_compile` is true with more than one replica, or weights are float16.
+        UserError: If this process has used a strategy of several other devices.
+
+    Example:
+
+    >>> model = keras_transformer.Transformer.from_preset("tiny", vocab_size=100)
+    >>> recipe = keras_transformer.TrainingRecipe()
+    >>> keras_transformer.training.compile_model(model, recipe).loss.label_smoothing
+    0.1
+    """
+    replicas = num_replicas(model)
+    if jit_compile and replicas > 1:
+        raise ValueError(
+            "`jit_compile=True` does not work with more than one replica: TensorFlow cannot "
+            "compile the exchange of gradients with XLA. Use jit_compile=False. "
+            f"Received: jit_compile={jit_compile!r} with {replicas} replicas"
+        )
+    if replicas > 1:
+        registered_strategy(model.distribute_strategy)
+    loss = None  # a `LossModel` has its own
+    if not isinstance(model, LossModel):
+        dtype = at_least_float32(model.compute_dtype)
+        loss = LabelSmoothedCrossEntropy(recipe.label_smoothing, dtype=dtype)
+    model.compile(
+        optimizer=make_optimizer(recipe, model.config.d_model),
+        loss=loss,
+        weighted_metrics=list(metrics) or None,
+        jit_compile=bool(jit_compile) or keras.backend.backend() == "jax",
+        **kwargs,
+    )
+    if model.built:
+        # If the first step created these variables, it would be traced twice, which takes seconds.
+        with model_scope(model):
+            model.optimizer.build(model.trainable_variables)
+    return model

@@ -17,14 +17,22 @@ from keras_transformer.errors import UserError
 from keras_transformer.inference.model_directory import read_config, read_recipe
 from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.tasks import Task, get_task
-from keras_transformer.layouts import CHECKPOINT_FOLDER
+from keras_transformer.layouts import (
+    CHECKPOINT_FOLDER,
+    CONFIG_FILE,
+    DIVERGED_BATCH_FILE,
+    HISTORY_FILE,
+    RECIPE_FILE,
+    SETTINGS_FILE,
+    TOKENIZER_FILES,
+    WEIGHTS_FILE,
+)
 from keras_transformer.models import TrainingRecipe, TransformerConfig, get_preset
 from keras_transformer.models.micro_batches import num_replicas
 from keras_transformer.settings.training_settings import TrainingSettings, read_settings_file
+from keras_transformer.training.adaptation import StartingModel
 from keras_transformer.training.checkpoints import Checkpoints, Progress
-from keras_transformer.training.output_directory import check_output
-from keras_transformer.training.processes import process_group
-from keras_transformer.training.starting_model import StartingModel
+from keras_transformer.training.distribution import process_group
 from keras_transformer.training.training_data import TrainingData, make_training_data
 
 # Peak of the learning rate when a model is adapted, times d_model, and the steps until then.
@@ -179,6 +187,26 @@ def make_plan(
         average_windows=windows,
         keep_checkpoints=max(settings.keep_checkpoints or 1, *windows),
     )
+
+
+def check_output(output: Path) -> bool:
+    """Returns whether `output` has a checkpoint to resume; raises if it holds something else."""
+    if not (output / SETTINGS_FILE).exists():
+        names = [CONFIG_FILE, WEIGHTS_FILE, RECIPE_FILE, HISTORY_FILE, CHECKPOINT_FOLDER]
+        names += [DIVERGED_BATCH_FILE, *sorted(TOKENIZER_FILES)]
+        missing = SETTINGS_FILE
+    elif Checkpoints(output / CHECKPOINT_FOLDER).exists():
+        return True
+    else:
+        read_settings_file(output)  # raises if the file is of another program
+        names = [CONFIG_FILE, WEIGHTS_FILE]  # written when a training is finished
+        missing = f"{CHECKPOINT_FOLDER}/{Checkpoints(output).state_path.name}"
+    if kept := [name for name in names if (output / name).exists()]:
+        raise UserError(
+            f"{str(output)!r} holds {', '.join(kept)} without {missing}: it cannot be trained "
+            "further, and nothing in it is overwritten. Choose another output directory."
+        )
+    return False
 
 
 def make_recipe(settings: Any) -> TrainingRecipe:

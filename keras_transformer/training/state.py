@@ -1,8 +1,11 @@
 """`TrainingState`: all that changes in a training, and its files."""
 
+import csv
 import dataclasses
+import io
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +13,18 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_write
-from keras_transformer.layouts import CHECKPOINT_FOLDER, DIVERGED_BATCH_FILE, HISTORY_FILE
+from keras_transformer.errors import UserError, one_line
+from keras_transformer.files import atomic_write, read_small_file, remove
+from keras_transformer.layouts import (
+    CHECKPOINT_FOLDER,
+    DIVERGED_BATCH_FILE,
+    HISTORY_FILE,
+    TOKENIZER_FILES,
+)
 from keras_transformer.losses import LossModel
 from keras_transformer.models import Transformer
 from keras_transformer.models.micro_batches import num_replicas
+from keras_transformer.training.adaptation import enable_lora
 from keras_transformer.training.callbacks import (
     DivergedError,
     RoundCallbacks,
@@ -23,12 +32,74 @@ from keras_transformer.training.callbacks import (
     loss_variables,
 )
 from keras_transformer.training.checkpoints import Checkpoints, Progress
-from keras_transformer.training.compilation import compile_model
-from keras_transformer.training.distribution import strategy_scope
-from keras_transformer.training.lora import enable_lora
-from keras_transformer.training.output_directory import HistoryFile, start_directory
+from keras_transformer.training.distribution import process_group, strategy_scope
+from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.plan import Round, TrainingPlan
-from keras_transformer.training.processes import process_group
+
+_LARGEST_HISTORY = 2**22  # bytes, for some 30,000 evaluations
+
+
+class HistoryFile:
+    """Rows of figures in a CSV file, one per evaluation, kept over interruptions.
+
+    Args:
+        path: The file.
+        columns: Names of the columns; the first is the step.
+
+    Example:
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/history.csv"
+    >>> history = keras_transformer.training.HistoryFile(path, ("step", "loss"))
+    >>> history.append({"step": 10, "loss": 2.5})
+    >>> history.rows()
+    [{'step': '10', 'loss': '2.5'}]
+    """
+
+    def __init__(self, path: str | os.PathLike, columns: Sequence[str]):
+        self.path = Path(path)
+        self.columns = tuple(columns)
+
+    def rows(self) -> list[dict[str, str]]:
+        """Returns the rows as dicts of text; rows that were cut off are left out.
+
+        Raises:
+            UserError: If the file is damaged, or larger than 4 MB.
+        """
+        if not self.path.is_file():
+            return []
+        try:
+            text = read_small_file(self.path, _LARGEST_HISTORY).decode("utf-8")
+            rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        except (ValueError, csv.Error) as error:
+            raise UserError(f"{str(self.path)!r} is damaged: {one_line(error)}.") from error
+        return [row for row in rows if None not in row.values() and None not in row]
+
+    def start(self, step: int = 0) -> None:
+        """Creates the file, or drops the rows after the step that a training resumes from.
+
+        Args:
+            step: The last step to keep.
+        """
+        first = self.columns[0]
+        kept = [r for r in self.rows() if r.get(first, "").isdecimal() and int(r[first]) <= step]
+        # Columns of an earlier run are kept too.
+        self.columns = tuple(dict.fromkeys([*self.columns, *(kept[0] if kept else ())]))
+        with atomic_write(self.path) as new, open(new, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self.columns, restval="")
+            writer.writeheader()
+            writer.writerows(kept)
+
+    def append(self, row: Mapping[str, object]) -> None:
+        """Adds a row.
+
+        Args:
+            row: Values by column; missing ones are empty.
+        """
+        if not self.path.is_file():
+            self.start()
+        with open(self.path, "a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self.columns, restval="").writerow(row)
 
 
 class TrainingState:
@@ -123,7 +194,13 @@ class TrainingState:
     def _write_first_files(self):
         plan = self.plan
         if process_group().is_first:
-            start_directory(plan.output, plan.tokenizers, plan.saved_settings, plan.fingerprint)
+            # What an earlier run without a checkpoint left goes.
+            remove(plan.output / CHECKPOINT_FOLDER)
+            for name in TOKENIZER_FILES:
+                (plan.output / name).unlink(missing_ok=True)
+            # The settings come first, because they tell which program wrote the other files.
+            plan.saved_settings.save(plan.output, plan.fingerprint)
+            plan.tokenizers.save(plan.output)
             if plan.held_out is not None:
                 plan.held_out.save(plan.output)
             self.history.start(-1)  # Not even a step 0 of an interrupted run is left.

@@ -9,7 +9,7 @@ from keras_transformer.export import export_saved_model
 from keras_transformer.inference.translator import Translator
 from keras_transformer.layouts import IN_SAVED_MODEL
 from keras_transformer.models import weight_files
-from keras_transformer.models.copies import copy_of
+from keras_transformer.models.ensemble import copy_of
 from keras_transformer.models.weight_files import load_saved_model_weights
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array

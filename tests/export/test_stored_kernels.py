@@ -11,7 +11,7 @@ from keras_transformer.inference.stored_kernels import (
     multiply_few_rows,
 )
 from keras_transformer.models import weight_files
-from keras_transformer.models.copies import copy_of
+from keras_transformer.models.ensemble import copy_of
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 from tests.tiny_translator import tiny_model

@@ -12,7 +12,7 @@ from keras import ops
 from keras_transformer import Parser, Translator
 from keras_transformer.evaluation import attention_weights
 from keras_transformer.layouts import IN_SAVED_MODEL
-from keras_transformer.models.copies import copy_of
+from keras_transformer.models.ensemble import copy_of
 from tests.closeness import assert_close
 from tests.release_0_1 import test_release_0_1
 from tests.release_0_1.make import ANSWERS, TEXTS, parser_answers

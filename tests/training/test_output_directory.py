@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer.errors import UserError
 from keras_transformer.layouts import LOCK_FILE
-from keras_transformer.training.output_directory import training_lock
+from keras_transformer.training.checkpoints import training_lock
 from tests.training.test_trainer import SMALL, run
 
 pytestmark = [

@@ -13,8 +13,7 @@ from keras_transformer.data import PairsCorpus, load_tokenizer, prepare_corpus
 from keras_transformer.errors import UserError
 from keras_transformer.models.weight_files import read_weights
 from keras_transformer.training import TrainingSettings, load_weights_only, train
-from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
-from keras_transformer.training.scores_on_dev import ScoreOnDev
+from keras_transformer.training.metrics import ScoreOnDev, TokenEvaluation, TokenEvaluator
 from keras_transformer.translation.task import TranslationTask
 from tests.closeness import assert_all_close
 from tests.training.uncompiled import AtStep, uncompiled
@@ -324,7 +323,9 @@ class EachStep(keras.callbacks.Callback):
         self.weights = []
 
     def on_train_batch_end(self, batch, logs=None):
-        self.weights.append([np.array(one, "float64") for one in self.model.trainable_variables])
+        self.weights.append(
+            [one.numpy().astype("float64") for one in self.model.trainable_variables]
+        )
 
 
 def test_the_moving_average_of_the_steps_is_a_candidate_that_can_be_chosen(tmp_path, monkeypatch):
