@@ -150,7 +150,8 @@ def compiled(model):
 
 def token_batches():
     # From their modules: to look names up in a package is no part of the walk.
-    from keras_transformer.data.encoded_corpus import EncodedCorpus, PairsCorpus
+    from keras_transformer.data.corpora import PairsCorpus
+    from keras_transformer.data.encoded_corpus import EncodedCorpus
     from keras_transformer.data.token_batches import TokenBatches
 
     encoded = EncodedCorpus.from_corpus(PairsCorpus(PAIRS), tokenizer())

@@ -22,7 +22,7 @@ from alternate import hardware
 
 from keras_transformer import Transformer, Translator
 from keras_transformer.data import EncodedCorpus, ParallelTextCorpus, train_sentencepiece
-from keras_transformer.data.lines import open_text
+from keras_transformer.data.corpora import open_text
 from keras_transformer.data.tokenizer import EOS_ID
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import BeamSearch, GreedySearch

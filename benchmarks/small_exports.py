@@ -18,7 +18,7 @@ from pathlib import Path
 from alternate import alternate, hardware, median
 
 from keras_transformer import Translator
-from keras_transformer.data.lines import open_text
+from keras_transformer.data.corpora import open_text
 from keras_transformer.export import export
 
 PEERS = Path(__file__).resolve().parent / "peers"

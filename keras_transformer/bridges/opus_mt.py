@@ -19,7 +19,7 @@ from keras_transformer.bridges.marian import (
     marian_order,
     reordered,
 )
-from keras_transformer.data.mapped_tokenizer import MappedTokenizer
+from keras_transformer.data.lookup_tokenizers import MappedTokenizer
 from keras_transformer.data.tokenizer import BOS_ID, LANGUAGE, PAD_ID, SPECIAL_PIECES
 from keras_transformer.data.tokenizer_pair import LARGEST_VOCABULARY
 from keras_transformer.decoding import BeamSearch

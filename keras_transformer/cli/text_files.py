@@ -25,7 +25,7 @@ _LENGTH_ADVICE = "split the line, or use --long-lines split or truncate"
 
 def read_lines(path: str | None) -> Iterator[str]:
     """Returns the lines of a UTF-8 file, like `open_text`; None and `"-"` are standard input."""
-    from keras_transformer.data.lines import decode_line, open_text, raw_lines
+    from keras_transformer.data.corpora import decode_line, open_text, raw_lines
 
     if path not in (None, "-"):
         return open_text(path)
@@ -88,7 +88,7 @@ def check_lengths(tokenizer, lines, limit, name, first=1, advice=_LENGTH_ADVICE)
 
 def chunks(lines: Iterable[str | tuple[str, ...]], size: int) -> Iterator[list]:
     """Yields lists of `size` lines, or tuples of lines; fewer at the end and of long lines."""
-    from keras_transformer.data.lines import line_chunks
+    from keras_transformer.data.corpora import line_chunks
 
     return line_chunks(lines, size, _CHUNK_CHARACTERS)
 

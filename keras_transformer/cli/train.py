@@ -130,7 +130,7 @@ def _train(commands, kind, values, say):
 
 def _next_commands(commands, output, valid_corpus, values):
     """Yields the words of the commands that use and score the model."""
-    from keras_transformer.data.held_out import HeldOutPairs
+    from keras_transformer.data.mixed_corpus import HeldOutPairs
     from keras_transformer.export.formats import WILDCARDS
 
     task = commands.task

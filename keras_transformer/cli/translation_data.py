@@ -102,7 +102,7 @@ def open_corpora(kind: str, values: dict[str, Any]) -> Corpora:
 
 def open_known_corpus(values: Mapping[str, Any]) -> Any:
     """Returns the training corpus if its files are there; otherwise None."""
-    from keras_transformer.data.held_out import hold_out
+    from keras_transformer.data.mixed_corpus import hold_out
 
     if values["prepared"] and os.path.isdir(values["prepared"]):
         from keras_transformer.data import PreparedCorpus
@@ -175,7 +175,7 @@ def _columns(text):
 
 def _open_texts(values):
     """Returns the corpora for training and validation, whose lines have been read and checked."""
-    from keras_transformer.data.held_out import hold_out
+    from keras_transformer.data.mixed_corpus import hold_out
     from keras_transformer.translation.text_warnings import text_warnings
 
     corpus = _open_text(values)

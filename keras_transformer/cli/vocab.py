@@ -36,7 +36,7 @@ def run(arguments):
         raise UserError(f"{rule}. Received: {arguments.output!r}")
     check_output(arguments.output, arguments.input)
     from keras_transformer.data import build_subword_vocabulary, train_sentencepiece
-    from keras_transformer.data.lines import open_text
+    from keras_transformer.data.corpora import open_text
 
     for path in arguments.input:
         require_file(path, is_reread=True)

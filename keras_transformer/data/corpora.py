@@ -1,14 +1,73 @@
-"""Corpora in files and of tensorflow-datasets, which can be read repeatedly."""
+"""Corpora in memory, in files and of tensorflow-datasets; lines of UTF-8 text files."""
 
 import abc
+import codecs
 import functools
+import gzip
 import itertools
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Protocol, runtime_checkable
 
-from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError, did_you_mean
 from keras_transformer.files import require_file
+
+# Maximum number of bytes of a line. A small gzip file can hold one that does not fit into memory.
+LONGEST_LINE = 2**22
+_BYTE_ORDER_MARK = "\ufeff"
+# UTF-32 first: its mark begins with the mark of UTF-16.
+_OTHER_MARKS = {
+    "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
+
+
+@runtime_checkable
+class Corpus(Protocol):
+    """A corpus: each `iter(corpus)` yields all pairs of `str`, in a fixed order.
+
+    `len(corpus)` is optional, and raises `TypeError` if the number is not known.
+
+    Example:
+
+    >>> from keras_transformer.data import Corpus
+    >>> class Squares:
+    ...     def __iter__(self):
+    ...         return ((str(number), str(number**2)) for number in range(4))
+    >>> isinstance(Squares(), Corpus), list(Squares())[3]
+    (True, ('3', '9'))
+    """
+
+    def __iter__(self) -> Iterator[tuple[str, str]]: ...
+
+
+class PairsCorpus:
+    """Sentence pairs in memory.
+
+    Args:
+        pairs: Sequence of `(source, target)`, both `str`.
+
+    Raises:
+        UserError: If there is no pair.
+
+    Example:
+
+    >>> corpus = keras_transformer.data.PairsCorpus([("one", "eins"), ("two", "zwei")])
+    >>> len(corpus), next(iter(corpus))
+    (2, ('one', 'eins'))
+    """
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]):
+        self._pairs = [(source, target) for source, target in pairs]
+        if not self._pairs:
+            raise UserError("The corpus has no sentence pairs.")
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
 
 
 class _FileCorpus(abc.ABC):
@@ -241,3 +300,62 @@ def _path_to_languages(builder, name, languages):
         f"{name!r} has no pair {languages[0]!r} - {languages[1]!r}: "
         f"its features are {', '.join(available)}."
     )
+
+
+def open_text(path: str | os.PathLike) -> Iterator[str]:
+    """Yields the lines of a UTF-8 text file, without their line ends; `.gz` is unpacked.
+
+    A line ends at `\\n` (and `\\r\\n`) only, not at other separators that `str.splitlines` knows
+    (U+2028, form feed): parallel files stay parallel. A byte order mark at the start is left out. A
+    `UserError` names the file that is missing, and the line that is not UTF-8.
+    """
+    path = require_file(path)
+    opener = gzip.open if path.name.endswith(".gz") else open
+    number = 0
+    try:
+        with opener(path, "rb") as file:
+            for number, raw in enumerate(raw_lines(file), start=1):
+                yield decode_line(raw, repr(str(path)), number)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{str(path)!r} is not a complete gzip file: {error}") from error
+    except PermissionError as error:
+        raise UserError(f"{str(path)!r} cannot be read: permission denied.") from error
+
+
+def raw_lines(file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
+    """Yields the lines of a binary stream; of one that is too long, only the beginning."""
+    # Iteration over a pipe reads ahead, `readline` does not.
+    return iter(functools.partial(file.readline, LONGEST_LINE + 1), b"")
+
+
+def decode_line(raw: bytes, name: str, number: int) -> str:
+    """Returns a UTF-8 line without its line end; errors contain `name` and `number` (from 1)."""
+    if len(raw) > LONGEST_LINE:
+        raise UserError(f"{name}, line {number}: the line is longer than {LONGEST_LINE:,} bytes.")
+    if number == 1:
+        others = [encoding for encoding, marks in _OTHER_MARKS.items() if raw.startswith(marks)]
+        # Without a mark, Latin letters show: every second byte is zero.
+        if others or raw.count(0) * 3 > len(raw):
+            other = others[0] if others else "UTF-16"
+            rule = f"{name}: the text must be UTF-8; `iconv -f {other} -t UTF-8` converts it"
+            raise UserError(f"{rule}. Received: {other}")
+    try:
+        line = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        where = f"byte 0x{error.object[error.start]:02x} at column {error.start + 1}"
+        rule = "the text is not valid UTF-8"
+        raise UserError(f"{name}, line {number}: {rule} ({where}).") from error
+    return line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+
+
+def line_chunks(lines: Iterable, max_lines: int, max_characters: int) -> Iterator[list]:
+    """Yields lists of `max_lines` lines, or tuples of lines; fewer where the lines are long."""
+    chunk, room = [], max_characters
+    for line in lines:
+        chunk.append(line)
+        room -= len(line) if isinstance(line, str) else sum(map(len, line))
+        if len(chunk) == max_lines or room <= 0:
+            yield chunk
+            chunk, room = [], max_characters
+    if chunk:
+        yield chunk

@@ -1,13 +1,13 @@
-"""Sentence pairs in memory, as text or as token ids in flat arrays."""
+"""Sentence pairs as token ids in flat arrays."""
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
-from keras_transformer.data.lines import line_chunks
+from keras_transformer.data.corpora import line_chunks
 from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture, check_tags
 from keras_transformer.data.tokenizer import EOS_ID, Tokenizer
 from keras_transformer.errors import UserError
@@ -15,53 +15,6 @@ from keras_transformer.errors import UserError
 # Maximum numbers of pairs and of characters that are encoded at once.
 _CHUNK, _CHUNK_CHARACTERS = 8192, 2**24
 _LOGGER = logging.getLogger(__name__)
-
-
-@runtime_checkable
-class Corpus(Protocol):
-    """A corpus: each `iter(corpus)` yields all pairs of `str`, in a fixed order.
-
-    `len(corpus)` is optional, and raises `TypeError` if the number is not known.
-
-    Example:
-
-    >>> from keras_transformer.data import Corpus
-    >>> class Squares:
-    ...     def __iter__(self):
-    ...         return ((str(number), str(number**2)) for number in range(4))
-    >>> isinstance(Squares(), Corpus), list(Squares())[3]
-    (True, ('3', '9'))
-    """
-
-    def __iter__(self) -> Iterator[tuple[str, str]]: ...
-
-
-class PairsCorpus:
-    """Sentence pairs in memory.
-
-    Args:
-        pairs: Sequence of `(source, target)`, both `str`.
-
-    Raises:
-        UserError: If there is no pair.
-
-    Example:
-
-    >>> corpus = keras_transformer.data.PairsCorpus([("one", "eins"), ("two", "zwei")])
-    >>> len(corpus), next(iter(corpus))
-    (2, ('one', 'eins'))
-    """
-
-    def __init__(self, pairs: Sequence[tuple[str, str]]):
-        self._pairs = [(source, target) for source, target in pairs]
-        if not self._pairs:
-            raise UserError("The corpus has no sentence pairs.")
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._pairs)
-
-    def __len__(self) -> int:
-        return len(self._pairs)
 
 
 class EncodedCorpus:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from keras_transformer.data.corpus_arrays import checksum, map_arrays, write_arrays
 from keras_transformer.data.encoded_corpus import (
     EncodedCorpus,
     corpus_chunks,
@@ -25,6 +24,9 @@ from keras_transformer.data.prepared_corpus import (
     PreparedCorpus,
     PreparedSplit,
     check_max_length,
+    checksum,
+    map_arrays,
+    write_arrays,
 )
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair

@@ -1,12 +1,17 @@
 """`PreparedCorpus`: pairs that were encoded once, as flat arrays on the disk and a description."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
+import zlib
+from collections.abc import Iterable, Sequence
 
-from keras_transformer.data.corpus_arrays import checksum, map_arrays
-from keras_transformer.data.encoded_corpus import EncodedCorpus, PairsCorpus
+import numpy as np
+
+from keras_transformer.data.corpora import PairsCorpus
+from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.mixed_corpus import Mixture
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
@@ -24,6 +29,7 @@ from keras_transformer.layouts import (
 FORMAT = 2
 _LONGEST_ROW = 2**16 - 1
 _AGAIN = "prepare the corpus again."
+_BYTES_AT_ONCE = 2**22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,3 +184,74 @@ def check_max_length(max_length: int) -> None:
     """Raises a `ValueError` unless a prepared corpus may have sentences of this length."""
     if type(max_length) is not int or not 1 <= max_length <= _LONGEST_ROW:
         raise ValueError(f"max_length must be from 1 to {_LONGEST_ROW}. Received: {max_length=}")
+
+
+def write_arrays(folder: pathlib.Path, blocks: Iterable[EncodedCorpus], dtypes: Sequence) -> None:
+    """Writes the blocks, one after the other, to a new folder; `dtypes` are those of the ids."""
+    folder.mkdir(parents=True)
+    dtypes = dtypes[0], np.int64, dtypes[1], np.int64
+    with contextlib.ExitStack() as stack:
+        source_ids, source_offsets, target_ids, target_offsets = (
+            stack.enter_context(_ArrayFile(folder / f"{name}.npy", dtype))
+            for name, dtype in zip(CORPUS_ARRAYS, dtypes, strict=True)
+        )
+        files = (source_ids, source_offsets), (target_ids, target_offsets)
+        for _, offsets_file in files:
+            offsets_file.append(np.zeros(1))
+        for block in blocks:
+            for (ids_file, offsets_file), (ids, offsets) in zip(files, block.sides(), strict=True):
+                offsets_file.append(offsets[1:] + ids_file.size)
+                ids_file.append(ids)
+
+
+class _ArrayFile(contextlib.AbstractContextManager):
+    """A flat `.npy` file that grows; NumPy leaves room for its size in the header."""
+
+    def __init__(self, path: pathlib.Path, dtype):
+        self.size, self._dtype = 0, np.dtype(dtype)
+        self._file = open(path, "wb")
+        self._write_header()
+
+    def append(self, values: np.ndarray) -> None:
+        self._file.write(values.astype(self._dtype, copy=False).tobytes())
+        self.size += len(values)
+
+    def __exit__(self, *exception):
+        with self._file:
+            self._file.seek(0)
+            self._write_header()
+
+    def _write_header(self):
+        shape = {"shape": (self.size,), "fortran_order": False, "descr": self._dtype.str}
+        np.lib.format.write_array_header_1_0(self._file, shape)
+
+
+def map_arrays(folder: pathlib.Path) -> EncodedCorpus:
+    """Returns the corpus in a folder, whose arrays are read when they are needed.
+
+    Raises:
+        UserError: If an array is missing or damaged, as far as its size tells.
+    """
+    path = folder
+    try:
+        arrays = []
+        for name in CORPUS_ARRAYS:
+            path = folder / f"{name}.npy"
+            # TensorFlow takes no memory that is read-only; the file stays as it is.
+            arrays.append(np.load(path, mmap_mode="c", allow_pickle=False))
+            allowed = ("uint16", "int32") if name.endswith("ids") else ("int64",)
+            if arrays[-1].ndim != 1 or arrays[-1].dtype not in allowed:
+                raise ValueError("it is not an array of a prepared corpus")
+        return EncodedCorpus(*arrays)
+    except (OSError, ValueError, EOFError) as error:
+        problem = "is missing, or was cut or changed"
+        raise UserError(f"The array {str(path)!r} {problem} ({one_line(error)}).") from error
+
+
+def checksum(path: pathlib.Path) -> int:
+    """Returns the CRC-32 of a file."""
+    result = 0
+    with open(path, "rb") as file:
+        while content := file.read(_BYTES_AT_ONCE):
+            result = zlib.crc32(content, result)
+    return result

@@ -1,38 +1,25 @@
-"""SentencePiece vocabularies: learned from text; the same ids in Python and in a graph."""
+"""SentencePiece vocabularies, in Python and in a graph, and splits with BPE-dropout."""
 
 import functools
-import io
-import logging
+import heapq
+import itertools
 import math
-import os
+import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import sentencepiece
 
-from keras_transformer.data.bpe_dropout import BpeDropout
-from keras_transformer.data.lines import sample_lines, text_lines
-from keras_transformer.data.tokenizer import (
-    BOS_ID,
-    EOS_ID,
-    PAD_ID,
-    SPACE,
-    UNK_ID,
-    Tokenizer,
-    as_symbols,
-)
+from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPACE, UNK_ID, Tokenizer
 from keras_transformer.errors import UserError
 
-MODEL_TYPES = ("bpe", "unigram")
-_LONGEST_LINE_BYTES = 16_384
-_NO_TEXT = (
-    "The text for the vocabulary is empty, or all of its lines are longer than "
-    f"{_LONGEST_LINE_BYTES} bytes."
-)
 _DAMAGED = "This is not a SentencePiece model, or a damaged one."
 _SCORE_STEPS = 2**12  # of 1. Sums up to 4,096 are exact in float32.
-_LOGGER = logging.getLogger(__name__)
+_MAX_CACHED_SPLITS = 2**17
+# Maximum length of a word times `dropout`. The splits of longer words rarely occur twice, so they
+# are not cached.
+_CACHED_DROPS = 2.0
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -191,112 +178,114 @@ def without_surrogates(text: str) -> str:
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def train_sentencepiece(
-    files_or_lines: str | os.PathLike | Iterable,
-    vocab_size: int,
-    model_type: str = "bpe",
-    *,
-    max_sentences: int = 2_000_000,
-    seed: int = 0,
-    normalization: str = "nmt_nfkc",
-    allow_fewer: bool = False,
-    symbols: Iterable[str] = (),
-) -> SentencePieceTokenizer:
-    """Returns a subword vocabulary learned from text.
+class BpeDropout:
+    """Splits text with a BPE model and leaves out each merge with a given probability.
 
-    It contains every character of the text; others are encoded as bytes, so no text is unknown.
-    Lines of more than 16,384 bytes are left out, with a logged warning.
+    The algorithm is sentencepiece's: the best possible merge is tried next, and left out for good
+    with the probability `dropout`. The random numbers are Python's, because those of sentencepiece
+    differ from process to process since version 0.2.2. `model` is the processor's `ModelProto`.
 
-    Args:
-        files_or_lines: As in `text_lines`; a corpus gives one vocabulary for both languages.
-        vocab_size: Number of ids, including the 4 reserved ones and the 256 bytes.
-        model_type: `"bpe"` or `"unigram"`.
-        max_sentences: Maximum number of lines, a random sample of a larger text; 2 million lines of
-            WMT need less than 3 GB of memory.
-        seed: Seed of that sample.
-        normalization: `"nmt_nfkc"`, `"nmt_nfkc_cf"` (and lower case), `"nfkc"`, `"nfkc_cf"` or
-            `"identity"`.
-        allow_fewer: Learn as many pieces as possible, and log it, if the text is too small.
-        symbols: Further pieces, such as `">>fra<<"`. Wherever a text has one, it is this piece,
-            without normalization and BPE-dropout.
-
-    Raises:
-        UserError: If the text is empty, `vocab_size` is too large or too small for it, or a symbol
-            has white space or is a reserved piece.
-        ValueError: For a wrong `model_type`, `vocab_size` or `max_sentences`.
-
-    Example:
-
-    >>> lines = ["red house", "blue house"]
-    >>> keras_transformer.data.train_sentencepiece(lines, vocab_size=280).vocab_size
-    280
+    Reference: Provilkov et al., 2020, "BPE-Dropout", https://arxiv.org/abs/1910.13267.
     """
-    symbols = as_symbols(symbols)
-    if model_type not in MODEL_TYPES:
-        raise ValueError(f"model_type must be one of {MODEL_TYPES}. Received: {model_type=}")
-    for argument, value in (("vocab_size", vocab_size), ("max_sentences", max_sentences)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
-            message = f"{argument} must be a positive integer below 2**31"
-            raise ValueError(f"{message}. Received: {argument}={value!r}")
-    kept = sample_lines(_usable(text_lines(files_or_lines)), max_sentences, seed)
-    if not kept:
-        raise UserError(_NO_TEXT)
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_emptied(kept),
-            model_writer=model,
-            vocab_size=vocab_size,
-            model_type=model_type,
-            byte_fallback=True,
-            character_coverage=1.0,
-            normalization_rule_name=normalization,
-            max_sentence_length=_LONGEST_LINE_BYTES,
-            hard_vocab_limit=not allow_fewer,
-            pad_id=PAD_ID,
-            unk_id=UNK_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            user_defined_symbols=list(symbols),
-            minloglevel=2,  # errors only; they are raised as well
-        )
-    except (RuntimeError, OSError) as error:
-        raise UserError(_training_problem(str(error), vocab_size, model_type)) from error
-    tokenizer = SentencePieceTokenizer(model.getvalue())
-    if tokenizer.vocab_size < vocab_size:
-        sizes = f"{vocab_size:,}", f"{tokenizer.vocab_size:,}"
-        _LOGGER.info("The text is too small for a vocabulary of %s: it has %s pieces.", *sizes)
-    return tokenizer
+
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor, model):
+        kinds = sentencepiece.sentencepiece_model_pb2.ModelProto.SentencePiece
+        mergeable = kinds.NORMAL, kinds.USER_DEFINED
+        self._normalize = processor.normalize
+        self._unknown_id = processor.unk_id()
+        self._has_bytes = model.trainer_spec.byte_fallback
+        self._bytes = [processor.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
+        self._pieces = {
+            piece.piece: (-piece.score, number)
+            for number, piece in enumerate(model.pieces)
+            if piece.type in mergeable
+        }
+        # User-defined pieces are found first and take part in no merge.
+        self._whole = {piece.piece for piece in model.pieces if piece.type == kinds.USER_DEFINED}
+        longest_first = sorted(self._whole, key=len, reverse=True)
+        self._symbols = re.compile("|".join([*map(re.escape, longest_first), "."]), re.DOTALL)
+        # If no piece crosses a space, words are split independently.
+        crosses = any(SPACE in piece[1:] for piece in self._pieces)
+        self._words = re.compile(".+" if crosses else f"{SPACE}?[^{SPACE}]+|{SPACE}", re.DOTALL)
+        self._cached_split = functools.lru_cache(_MAX_CACHED_SPLITS)(self._split)
+
+    def encode(self, texts: Iterable[str], dropout: float, seed: int) -> list[list[int]]:
+        """Returns the ids of every text; a function of the arguments and the model alone."""
+        gaps, longest = _gaps(dropout, random.Random(seed)), _CACHED_DROPS / dropout
+        return [self._encode_text(text, gaps, longest) for text in self._normalize(list(texts))]
+
+    def _encode_text(self, text, gaps, longest):
+        ids = []
+        for word in self._words.findall(text):
+            ids += self._encode_word(word, gaps, len(word) <= longest)
+        if self._has_bytes:
+            return ids
+        # Adjacent unknown characters are one unknown piece.
+        pairs = itertools.pairwise([None, *ids])
+        return [token for before, token in pairs if not before == token == self._unknown_id]
+
+    def _encode_word(self, word, gaps, is_cached):
+        """Draws the positions of the merges to leave out, and returns the ids."""
+        split: Callable = self._cached_split
+        dropped: frozenset[int] = frozenset()
+        position = next(gaps)
+        if not is_cached:
+            # Draws all positions first, to split the word only once. A merge makes at most two
+            # others possible, so that fewer than three are tried for each character.
+            split = self._split
+            while position < 3 * len(word):
+                dropped |= {position}
+                position += 1 + next(gaps)
+        while True:
+            ids, num_tried = split(word, dropped)
+            if position >= num_tried:
+                return ids
+            dropped |= {position}
+            position += 1 + next(gaps)
+
+    def _split(self, word, dropped):
+        """Returns ids and the number of merges tried; those numbered in `dropped` are left out."""
+        symbols, whole = self._symbols.findall(word), self._whole
+        before = list(range(-1, len(symbols) - 1))  # index of the previous symbol
+        after = [*range(1, len(symbols)), -1]
+        agenda: list[tuple[int, int, int, str]] = []
+
+        def add(left, right):
+            if left < 0 or right < 0:
+                return
+            merged = symbols[left] + symbols[right]
+            known = self._pieces.get(merged)
+            if known and (not whole or whole.isdisjoint((symbols[left], symbols[right]))):
+                heapq.heappush(agenda, (known[0], left, right, merged))
+
+        for right in range(1, len(symbols)):
+            add(right - 1, right)
+        num_tried = 0
+        while agenda:
+            _, left, right, merged = heapq.heappop(agenda)
+            if not symbols[left] or not symbols[right] or symbols[left] + symbols[right] != merged:
+                continue  # Another merge took one of the two.
+            num_tried += 1
+            if num_tried - 1 in dropped:
+                continue
+            symbols[left], symbols[right] = merged, ""
+            after[left] = after[right]
+            if after[right] >= 0:
+                before[after[right]] = left
+            add(before[left], left)
+            add(left, after[left])
+        return [token for symbol in symbols if symbol for token in self._ids(symbol)], num_tried
+
+    def _ids(self, symbol):
+        if symbol in self._pieces:
+            return [self._pieces[symbol][1]]
+        if self._has_bytes:
+            return [self._bytes[byte] for byte in symbol.encode()]
+        return [self._unknown_id]
 
 
-def _usable(lines):
-    """Yields lines with text that sentencepiece does not ignore, and reports the others."""
-    num_long = 0
-    for line in lines:
-        is_long = len(line.encode("utf-8", "surrogatepass")) > _LONGEST_LINE_BYTES
-        num_long += is_long
-        if not is_long and line.strip():
-            yield line
-    if num_long:
-        text = "%d lines of more than %d bytes are left out of the text for the vocabulary."
-        _LOGGER.warning(text, num_long, _LONGEST_LINE_BYTES)
-
-
-def _emptied(lines):
-    """Yields the lines and removes each from the list: sentencepiece keeps a copy."""
-    lines.reverse()
-    while lines:
-        yield lines.pop()
-
-
-def _training_problem(message, vocab_size, model_type):
-    """Returns one line that explains why sentencepiece could not train."""
-    if most := re.search(r"value <= (\d+)", message):
-        rule = f"The text is too small for a {model_type} vocabulary of {vocab_size}: at most "
-        return f"{rule}{most[1]} pieces are possible. Received: {vocab_size=}"
-    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        rule = "The vocabulary must hold every character of the text, 256 bytes and 4 reserved ids"
-        return f"{rule}: at least {least[1]} pieces. Received: {vocab_size=}"
-    if "sentences_.empty" in message or "all_chars_count" in message:
-        return _NO_TEXT
-    return f"The vocabulary could not be trained: {' '.join(message.split())}"
+def _gaps(dropout: float, generator: random.Random) -> Iterator[int]:
+    """Yields the numbers of merges that are kept between two that are left out."""
+    scale = 1.0 / math.log1p(-dropout)
+    while True:
+        yield int(math.log(1.0 - generator.random()) * scale)

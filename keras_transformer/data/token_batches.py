@@ -5,7 +5,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,13 @@ from keras_transformer.data.batch_arrays import (
     Batch,
     CorpusArrays,
     EpochArrays,
+    PackedCorpus,
     arrange_epoch,
+    balanced_widths,
     corpus_arrays,
     make_batch,
+    pack_corpus,
+    shared_tensor,
 )
 from keras_transformer.data.batch_plan import (
     BatchPlan,
@@ -27,13 +31,41 @@ from keras_transformer.data.batch_plan import (
     plan_equal_batches,
 )
 from keras_transformer.data.encoded_corpus import EncodedCorpus
-from keras_transformer.data.epochs import SameEpochs, epochs_of, pack_epochs
-from keras_transformer.data.packing import PackedCorpus, balanced_widths
 
 # Number of prefetched batches, which are small: no step waits while the next epoch is encoded.
 _PREFETCHED = 16
-# TensorFlow's kernels need memory that begins at a multiple of this number of bytes.
-_ALIGNMENT = 64
+
+
+class _Epochs(NamedTuple):
+    """The pairs of every epoch: all of a corpus, drawn from a mixture, or encoded anew."""
+
+    # Returns a corpus, and the indices of its pairs in an epoch or None for each pair once.
+    pairs: Callable[[int], tuple[Any, np.ndarray | None]]
+    corpus: Any  # of all epochs; None if each has another one
+    repeat: bool  # Whether all epochs have the same pairs, and so the same plan.
+
+    @classmethod
+    def of(cls, encoded, seed: int, shuffle: bool) -> "_Epochs":
+        """Returns the epochs of a corpus, or of a function; validation is not mixed."""
+        if not isinstance(encoded, EncodedCorpus):
+            encode = functools.lru_cache(maxsize=1)(encoded)
+            return cls(lambda epoch: (encode(epoch), None), None, False)
+        if encoded.mixture and shuffle:
+            draw = encoded.mixture.draw
+            return cls(lambda epoch: (encoded, draw(seed, epoch)), encoded, False)
+        return cls(lambda epoch: (encoded, None), encoded, True)
+
+    def packed(self, widths: tuple[int, int], seed: int) -> "_Epochs":
+        """Returns epochs of packed rows; those of a fixed corpus stay the same."""
+        if self.repeat:
+            rows = pack_corpus(self.corpus, widths, seed)
+            return _Epochs(lambda epoch: (rows, None), rows, True)
+
+        def pairs(epoch):
+            encoded, drawn = self.pairs(epoch)
+            return pack_corpus(encoded, widths, seed, drawn), None
+
+        return _Epochs(pairs, None, False)
 
 
 class TokenBatches:
@@ -117,8 +149,8 @@ class TokenBatches:
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
         self._steps: dict[int, int] = {}
         self._lock = threading.RLock()  # tf.data encodes epochs in another thread
-        self._planned_epoch = functools.lru_cache(maxsize=1)(self._plan_epoch)
-        self._epochs: Any = epochs_of(encoded, self.seed, shuffle)
+        self._last: tuple[int, Any] = (-1, None)  # epoch and plan
+        self._epochs = _Epochs.of(encoded, self.seed, shuffle)
         first, _ = self._epochs.pairs(0)
         if not len(first):
             raise ValueError("There is no pair to make batches of. Received: len(encoded)=0")
@@ -126,7 +158,7 @@ class TokenBatches:
             widths = int(packed_width), int(packed_width)
             if isinstance(encoded, EncodedCorpus):
                 widths = balanced_widths(encoded, int(packed_width))
-            self._epochs = pack_epochs(self._epochs, widths, self.seed)
+            self._epochs = self._epochs.packed(widths, self.seed)
             batch_shapes = [BatchShape(self._size.rows(*widths), *widths)]
         elif batch_shapes is None:
             lengths = first.source_lengths, first.target_lengths
@@ -147,8 +179,7 @@ class TokenBatches:
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
         """Returns the number of batches in an epoch; arguments as of `batches`."""
-        if self._repeats:
-            epoch = 0
+        epoch = 0 if self._epochs.repeat else epoch
         if epoch not in self._steps:
             self._plan(epoch)
         return self._steps[epoch]
@@ -162,7 +193,7 @@ class TokenBatches:
         """
         if step < 0:
             raise ValueError(f"step must not be negative. Received: {step=}")
-        if self._repeats:
+        if self._epochs.repeat:
             epochs, step = divmod(step, self.steps_per_epoch())
             return epoch + epochs, step
         while step >= self.steps_per_epoch(epoch):
@@ -244,28 +275,23 @@ class TokenBatches:
         with self._lock:
             pass
 
-    @property
-    def _repeats(self) -> bool:
-        """Whether all epochs have the same pairs, and so the same plan."""
-        return isinstance(self._epochs, SameEpochs)
-
     def _plan(self, epoch: int) -> tuple[Any, np.ndarray | None, BatchPlan]:
         """Returns the corpus of an epoch, the indices of its pairs (None for all), and the plan."""
         if epoch < 0:
             raise ValueError(f"epoch must not be negative. Received: {epoch=}")
+        epoch = 0 if self._epochs.repeat else epoch
         with self._lock:
-            return self._planned_epoch(0 if self._repeats else epoch)
-
-    def _plan_epoch(self, epoch):
-        corpus, drawn = self._epochs.pairs(epoch)
-        if isinstance(corpus, PackedCorpus):
-            plan = plan_equal_batches(corpus.num_rows, *self.batch_shapes)
-        else:
-            pairs = slice(None) if drawn is None else drawn
-            lengths = corpus.source_lengths[pairs], corpus.target_lengths[pairs]
-            plan = plan_batches(self.batch_shapes, *lengths, self._size)
-        self._steps[epoch] = plan.num_batches
-        return corpus, drawn, plan
+            if self._last[0] != epoch:
+                corpus, drawn = self._epochs.pairs(epoch)
+                if isinstance(corpus, PackedCorpus):
+                    plan = plan_equal_batches(corpus.num_rows, *self.batch_shapes)
+                else:
+                    pairs = slice(None) if drawn is None else drawn
+                    lengths = corpus.source_lengths[pairs], corpus.target_lengths[pairs]
+                    plan = plan_batches(self.batch_shapes, *lengths, self._size)
+                self._steps[epoch] = plan.num_batches
+                self._last = epoch, (corpus, drawn, plan)
+            return self._last[1]
 
     def _epoch(self, epoch: int) -> tuple[CorpusArrays, EpochArrays]:
         """Returns the arrays of the corpus and of the batches of an epoch."""
@@ -280,7 +306,7 @@ class TokenBatches:
         corpus: Any = ()
         if self._epochs.corpus is not None:
             corpus = CorpusArrays(*map(shared_tensor, corpus_arrays(self._epochs.corpus)))
-        if self._repeats:
+        if self._epochs.repeat:
             # Without Python: deleting an iterator blocks Python until the thread of `tf.data` ends,
             # and a thread that waits for Python would never end.
             *_, plan = self._plan(0)
@@ -305,16 +331,6 @@ class TokenBatches:
             return of_corpus, EpochArrays(*tensors[-4:])
 
         return arrays_of
-
-
-def shared_tensor(array):
-    """Returns a tensor of an array: in its memory, if TensorFlow can use it, otherwise a copy."""
-    import tensorflow as tf
-
-    flags = array.flags
-    if array.ctypes.data % _ALIGNMENT or not (flags.writeable and flags.c_contiguous):
-        return tf.constant(array)
-    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
 def _check_integers(values):

@@ -4,9 +4,8 @@ import os
 import pathlib
 from typing import NamedTuple
 
-from keras_transformer.data.mapped_tokenizer import MappedTokenizer
+from keras_transformer.data.lookup_tokenizers import MappedTokenizer, SubwordTokenizer
 from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from keras_transformer.data.subword_tokenizer import SubwordTokenizer
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
 from keras_transformer.files import current_file, read_small_file

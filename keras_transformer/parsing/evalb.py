@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from keras_transformer.data.lines import open_text
+from keras_transformer.data.corpora import open_text
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.trees import EMPTY_TAG, PLACEHOLDER, SPACE, Tree, escape_brackets
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from keras_transformer.data.lines import open_text
+from keras_transformer.data.corpora import open_text
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 

@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.checks import check_positive_integer
-from keras_transformer.data.subword_tokenizer import SubwordTokenizer
+from keras_transformer.data.lookup_tokenizers import SubwordTokenizer
 from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from keras_transformer.decoding.constraints import Generated
 from keras_transformer.layers.tensors import Tensor, check_shape

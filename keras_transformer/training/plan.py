@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_transformer import __version__
-from keras_transformer.data.held_out import HeldOutPairs
+from keras_transformer.data.mixed_corpus import HeldOutPairs
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import BeamSearch, search_to_dict
 from keras_transformer.errors import UserError

@@ -38,7 +38,7 @@ class TranslationTask(Task):
         return learn_vocabularies(corpus, settings, report)
 
     def make_score(self, corpus, tokenizers, settings, recipe):
-        from keras_transformer.data.subword_tokenizer import SubwordTokenizer, join_subwords
+        from keras_transformer.data.lookup_tokenizers import SubwordTokenizer, join_subwords
         from keras_transformer.training.metrics import BleuOnDev, fast_search
 
         pairs = [(source, target) for source, target in corpus if source and target]

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from keras_transformer.data.encoded_corpus import Corpus
+from keras_transformer.data.corpora import Corpus
 
 # A choice: 29,000 image captions are enough for captions, see docs/results.md.
 FEW_PAIRS = 10_000

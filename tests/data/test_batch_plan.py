@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from keras_transformer.data.batch_order import arrange_pairs, shuffle_batches
 from keras_transformer.data.batch_plan import (
     BatchShape,
     BatchSize,
+    arrange_pairs,
     assign_shapes,
     choose_shapes,
+    shuffle_batches,
 )
 
 

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from keras_transformer.data import Corpus, PairsCorpus, ParallelTextCorpus, TsvCorpus
-from keras_transformer.data.lines import open_text
+from keras_transformer.data.corpora import open_text
 from keras_transformer.errors import UserError
 
 PAIRS = [("one", "eins"), ("", "leer"), ("two", "zwei")]

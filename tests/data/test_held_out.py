@@ -5,8 +5,8 @@ import random
 import pytest
 
 from keras_transformer.data import PairsCorpus
-from keras_transformer.data.held_out import HeldOutPairs, hold_out
-from keras_transformer.data.lines import open_text
+from keras_transformer.data.corpora import open_text
+from keras_transformer.data.mixed_corpus import HeldOutPairs, hold_out
 from keras_transformer.errors import UserError
 
 

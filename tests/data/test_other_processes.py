@@ -13,7 +13,7 @@ import keras
 from keras_transformer.data import (
     EncodedCorpus, PairsCorpus, TokenBatches, build_subword_vocabulary, train_sentencepiece,
 )
-from keras_transformer.data.lines import sample_lines
+from keras_transformer.data.vocabularies import sample_lines
 from keras_transformer.models import Transformer
 
 def checksum(*values):

@@ -16,7 +16,7 @@ from keras_transformer.data import (
     prepare_corpus,
     train_sentencepiece,
 )
-from keras_transformer.data.token_batches import shared_tensor
+from keras_transformer.data.batch_arrays import shared_tensor
 from keras_transformer.errors import UserError
 from keras_transformer.training import TrainingSettings, train
 from tests.tiny_translator import tiny_tokenizer

@@ -16,7 +16,7 @@ from keras_transformer.data import (
     SentencePieceTokenizer,
     train_sentencepiece,
 )
-from keras_transformer.data.lines import sample_lines
+from keras_transformer.data.vocabularies import sample_lines
 from keras_transformer.errors import UserError
 
 LINES = ["the red house", "the blue house", "a red door and a blue door"] * 3

@@ -1,8 +1,10 @@
-"""SentencePiece models whose pieces have their ids in another vocabulary, as in OPUS-MT."""
+"""Tokenizers that look pieces up in a vocabulary: of split text, or of a SentencePiece model."""
 
 import base64
 import binascii
+import collections
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +17,113 @@ from keras_transformer.data.sentencepiece_tokenizer import (
 from keras_transformer.data.tokenizer import LANGUAGE, SPACE, SPECIAL_PIECES, UNK_ID, Tokenizer
 from keras_transformer.errors import UserError
 
+# ASCII only, as in TensorFlow's string operations: a no-break space is part of its piece.
+WHITESPACE = re.compile(r"[ \t\n\r\f\v]+")
+_JOIN = re.compile(r"@@( |\Z)")
 
-class MappedTokenizer(Tokenizer):
+
+class _LookupTokenizer(Tokenizer):
+    """Has a vocabulary: the reserved pieces, and others that differ from them and each other."""
+
+    def __init__(self, pieces: Sequence[str]):
+        self._pieces, first = (*SPECIAL_PIECES, *pieces), len(SPECIAL_PIECES)
+        for piece in self._pieces:
+            if not isinstance(piece, str):
+                raise UserError(f"The pieces of a vocabulary must be text. Received: {piece=}")
+        repeated, count = collections.Counter(self._pieces).most_common(1)[0]
+        if count > 1:
+            rule = "The pieces of a vocabulary must differ from each other, and from the "
+            rule += f"reserved pieces {SPECIAL_PIECES}"
+            raise UserError(f"{rule}. Received: {repeated!r} twice")
+        self._ids = {piece: number for number, piece in enumerate(self._pieces[first:], first)}
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._pieces)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._pieces[int(token)] for token in ids]
+
+
+class SubwordTokenizer(_LookupTokenizer):
+    """Turns whitespace-separated pieces into ids, and ids into text in which `@@ ` is removed.
+
+    For text that another program, such as subword-nmt, has split. Pieces that are not in the
+    vocabulary, or spell a reserved one such as `</s>`, become the unknown id, decoded as `<unk>`.
+
+    Args:
+        pieces: Sequence of `str`, the pieces from id 4 on, usually the most frequent first.
+
+    Raises:
+        UserError: For an empty or repeated piece, or one with whitespace in it.
+
+    Example:
+
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> tokenizer = SubwordTokenizer(["a", "play@@", "house"])
+    >>> tokenizer.encode("a play@@ house there")
+    [4, 5, 6, 1]
+    >>> tokenizer.decode([4, 5, 6, 1, 3, 0])
+    'a playhouse <unk>'
+
+    Reference: Sennrich et al., 2016, https://arxiv.org/abs/1508.07909 (`@@` as in subword-nmt).
+    """
+
+    suffix = ".txt"
+
+    def __init__(self, pieces: Sequence[str]):
+        super().__init__(pieces)
+        for piece in self._pieces:
+            if not piece or WHITESPACE.search(piece):
+                rule = "A piece of a subword vocabulary is text without whitespace"
+                raise UserError(f"{rule}. Received: {piece=}")
+
+    def __reduce__(self):
+        return type(self), (self._pieces[len(SPECIAL_PIECES) :],)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        find, split = self._ids.get, WHITESPACE.split
+        return [[find(piece, UNK_ID) for piece in split(text) if piece] for text in texts]
+
+    def _decode(self, ids):
+        return join_subwords(" ".join(self.pieces(ids)))
+
+    def _file_content(self):
+        return "".join(f"{piece}\n" for piece in self._pieces).encode("utf-8")
+
+    @classmethod
+    def from_file_content(cls, content: bytes) -> "SubwordTokenizer":
+        """Returns the tokenizer whose `save` wrote `content`.
+
+        Args:
+            content: The file as `bytes`.
+
+        Raises:
+            UserError: If `content` is not such a vocabulary.
+        """
+        try:
+            pieces = content.decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise UserError("The subword vocabulary is not valid UTF-8.") from error
+        if tuple(pieces[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
+            special = ", ".join(SPECIAL_PIECES)
+            raise UserError(f"A subword vocabulary begins with the lines {special}.")
+        if pieces.pop() != "":
+            raise UserError("The subword vocabulary is incomplete: its last line has no end.")
+        return cls(pieces[len(SPECIAL_PIECES) :])
+
+    def in_graph(self) -> Any:
+        from keras_transformer.data.graph_tokenizers import graph_subwords
+
+        return graph_subwords(self._pieces[len(SPECIAL_PIECES) :])
+
+
+def join_subwords(text: str) -> str:
+    """Returns text with its subwords joined to words: every `@@ ` is removed."""
+    return _JOIN.sub("", text)
+
+
+class MappedTokenizer(_LookupTokenizer):
     """Splits text with a SentencePiece model, and looks the pieces up in a vocabulary.
 
     This is the tokenizer of Marian and OPUS-MT models: source and target have a SentencePiece model
@@ -44,32 +151,19 @@ class MappedTokenizer(Tokenizer):
     suffix = ".json"
 
     def __init__(self, model: bytes, pieces: Sequence[str], languages: Sequence[str] = ()):
+        super().__init__(pieces)
         # tensorflow-text may have another version of SentencePiece, which rounds sums of scores
         # differently. Sums of these scores are exact.
         self.model = rounded_scores(bytes(model))
-        self.languages = tuple(languages)
         self._processor = load_processor(self.model)
-        self._pieces = (*SPECIAL_PIECES, *pieces)
-        if not all(isinstance(piece, str) for piece in (*self._pieces, *self.languages)):
-            raise UserError("The pieces of a vocabulary and its language codes must be text.")
-        first = len(SPECIAL_PIECES)
-        self._ids = {piece: number for number, piece in enumerate(self._pieces[first:], first)}
-        if len(self._ids.keys() | set(SPECIAL_PIECES)) < len(self._pieces):
-            rule = (
-                f"The pieces of a vocabulary must differ from each other and from {SPECIAL_PIECES}"
-            )
-            raise UserError(rule + ".")
+        self.languages = tuple(languages)
         for language in self.languages:
-            if language not in self._ids:
+            if language not in self._pieces:
                 rule = "A language code must be a piece of the vocabulary"
                 raise UserError(f"{rule}. Received: {language!r}")
 
     def __reduce__(self):
         return type(self), (self.model, self._pieces[len(SPECIAL_PIECES) :], self.languages)
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self._pieces)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of every text, without BOS and EOS.
@@ -101,9 +195,6 @@ class MappedTokenizer(Tokenizer):
     def _decode(self, ids):
         pieces = (self._pieces[token] for token in ids if token != UNK_ID)
         return "".join(pieces).replace(SPACE, " ").strip(" ")
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._pieces[int(token)] for token in ids]
 
     def spell(self, pieces: Sequence[str]) -> list[list[int]]:
         texts = [piece.replace(SPACE, " ") for piece in pieces]
