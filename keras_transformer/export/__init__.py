@@ -6,8 +6,7 @@ from keras_transformer import lazy_names
 _MODULES = {
     "formats": ["check_export_directory", "export"],
     "ctranslate2": ["export_ctranslate2"],
-    "litert": ["export_litert"],
-    "onnx": ["export_onnx"],
+    "runtimes": ["export_litert", "export_onnx"],
     "saved_model": ["export_saved_model"],
 }
 __all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)

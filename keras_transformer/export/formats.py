@@ -1,7 +1,7 @@
 """The registry of export formats, and the checks before an export.
 
-A new format is one entry in `FORMATS` and one module of the same name with the function
-`export_<name>(pipeline, directory, **options)`. Keras is imported when a function needs it.
+A new format is one entry in `FORMATS` and one function `export_<name>(pipeline, directory,
+**options)`, which `export/__init__.py` names. Keras is imported when a function needs it.
 """
 
 import contextlib
@@ -91,7 +91,7 @@ class LitertOptions(Settings):
 class ExportFormat:
     """An export format."""
 
-    name: str  # also the name of its module and of the pip extra that installs `packages`
+    name: str  # also the name of the pip extra that installs `packages`
     packages: tuple[str, ...] = ()  # modules that an export needs
     needs_tensorflow: bool = True  # whether Keras must run on TensorFlow
     # Whether the export itself tokenizes and searches. If not, the program that runs it must do
@@ -187,9 +187,10 @@ def export(
     >>> translator = Translator.load("runs/en_de")  # doctest: +SKIP
     >>> export.export(translator, "exports/en_de", "onnx")  # doctest: +SKIP
     """
-    name = _format(format).name
-    module = importlib.import_module(f"keras_transformer.export.{name}")
-    return getattr(module, f"export_{name}")(pipeline, directory, **options)
+    from keras_transformer import export as functions
+
+    write = getattr(functions, f"export_{_format(format).name}")
+    return write(pipeline, directory, **options)
 
 
 def check_export_directory(directory: str | os.PathLike, format: str = "saved_model") -> None:

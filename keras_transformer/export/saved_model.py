@@ -5,7 +5,8 @@ import pathlib
 from typing import Any
 
 from keras_transformer.export.formats import export_folder
-from keras_transformer.inference.pipeline import Pipeline, choose_precision
+from keras_transformer.inference.model_directory import choose_precision
+from keras_transformer.inference.pipeline import Pipeline
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.composite_layer import quantized_parts
 from keras_transformer.layouts import IN_SAVED_MODEL, WARMUP_FILE

@@ -5,9 +5,14 @@ If a process that writes is killed, the directory holds the old or the new model
 
 import contextlib
 import json
+import logging
 import os
 import pathlib
+import time
 from collections.abc import Iterator
+
+import keras
+from keras import ops
 
 from keras_transformer import __version__
 from keras_transformer.checks import check_argument, check_boolean
@@ -29,6 +34,9 @@ from keras_transformer.models import TrainingRecipe, Transformer, TransformerCon
 from keras_transformer.settings.transformer_config import count_parameters
 
 FORMAT = 1
+_LOGGER = logging.getLogger(__name__)
+# States and runs of the measured product, and the minimum speedup that makes bfloat16 worthwhile.
+_NUM_STATES, _NUM_RUNS, _MIN_SPEEDUP = 64, 9, 1.25
 
 
 @contextlib.contextmanager
@@ -126,6 +134,25 @@ def read_tokenizers(directory: str | os.PathLike, config: dict) -> TokenizerPair
     return tokenizers
 
 
+def check_same_vocabularies(directories, tokenizers):
+    """Raises an error that names the first difference between the vocabularies, if any."""
+    for directory, other in zip(directories[1:], tokenizers[1:], strict=True):
+        for side, name in (("source", "source"), ("target", "of_target")):
+            pair = getattr(tokenizers[0], name), getattr(other, name)
+            first, second = (tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in pair)
+            if first == second:
+                continue
+            differ = f"{len(first):,} and {len(second):,} pieces"
+            if len(first) == len(second):
+                index = [a == b for a, b in zip(first, second, strict=True)].index(False)
+                differ = f"id {index} is {first[index]!r} and {second[index]!r}"
+            raise UserError(
+                f"Models answer together if they have the same vocabulary. Received: "
+                f"{str(directories[0])!r} and {str(directory)!r}, whose {side} vocabularies "
+                f"differ: {differ}"
+            )
+
+
 def write_model_directory(
     directory: str | os.PathLike, model, tokenizers: TokenizerPair, settings: dict, recipe=None
 ) -> pathlib.Path:
@@ -173,3 +200,29 @@ def write_model_directory(
             text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
             (aside / name).write_text(text, encoding="utf-8")
     return directory
+
+
+def choose_precision(dtype: str | None, config: TransformerConfig) -> str | None:
+    """Returns the dtype; for `"auto"`, `"bfloat16"` if it is clearly faster, else `"float32"`.
+
+    `"auto"` measures the product of 64 states and the output projection, and logs the result.
+    """
+    if dtype != "auto":
+        return dtype
+    ratio = _seconds("float32", config) / _seconds("bfloat16", config)
+    chosen = "bfloat16" if ratio >= _MIN_SPEEDUP else "float32"
+    message = "This machine multiplies bfloat16 %.1f times as fast as float32: %s"
+    _LOGGER.info(message, ratio, chosen)
+    return chosen
+
+
+def _seconds(dtype, config):
+    """Returns the shortest of several measured times of a product, in seconds."""
+    states = keras.random.normal((_NUM_STATES, config.d_model), dtype=dtype)
+    matrix = keras.random.normal((config.d_model, config.output_vocab_size), dtype=dtype)
+    times = []
+    for _ in range(_NUM_RUNS):
+        start = time.perf_counter()
+        float(ops.matmul(states, matrix)[0, 0])  # waits for the result
+        times.append(time.perf_counter() - start)
+    return min(times)

@@ -1,15 +1,13 @@
-"""Pipeline: the base class of `Translator` and `Parser`."""
+"""`Pipeline`, the base class of `Translator` and `Parser`, and the results of both."""
 
 import abc
 import collections
 import logging
 import os
 import pathlib
-import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -23,18 +21,87 @@ from keras_transformer.files import read_unchanged
 from keras_transformer.inference import model_directory
 from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, BatchInference, one_answer
 from keras_transformer.inference.model_directory import reading_values
-from keras_transformer.inference.results import Hypothesis
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.layouts import CONFIG_FILE
-from keras_transformer.models import Ensemble, TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 
 Progress = Callable[[int, int], object]
 
 _LOGGER = logging.getLogger(__name__)
 _LARGEST_LENGTH = 2**14  # A search that never finds an end takes a step for each token.
-# States and runs of the measured product, and the minimum speedup that makes bfloat16 worthwhile.
-_NUM_STATES, _NUM_RUNS, _MIN_SPEEDUP = 64, 9, 1.25
+
+
+class Hypothesis(NamedTuple):
+    """A translation that a search found.
+
+    Attributes:
+        text: The translation.
+        score: The log-probability, in a beam search divided by its length penalty.
+        log_probability: Natural logarithm of the probability, with EOS.
+        num_tokens: Number of tokens, with EOS.
+        tokens: The ids; EOS is the last one unless the hypothesis reached its maximum length.
+
+    Example:
+
+    >>> from keras_transformer.inference.translator import Hypothesis
+    >>> Hypothesis("um halb acht", score=-0.4, log_probability=-0.5, num_tokens=4).text
+    'um halb acht'
+    """
+
+    text: str
+    score: float
+    log_probability: float
+    num_tokens: int
+    tokens: tuple[int, ...] = ()
+
+
+class Score(NamedTuple):
+    """The probability of a given translation.
+
+    Attributes:
+        log_probability: Natural logarithm of the probability, with EOS, without length penalty.
+        num_tokens: Number of tokens, with EOS.
+        tokens: The ids, with EOS.
+        token_log_probabilities: Those of each token given the tokens before it.
+
+    Example:
+
+    >>> from keras_transformer.inference.translator import Score
+    >>> score = Score(log_probability=-4.0, num_tokens=4)
+    >>> float(np.exp(-score.log_probability / score.num_tokens))  # The perplexity.
+    2.718281828459045
+    """
+
+    log_probability: float
+    num_tokens: int
+    tokens: tuple[int, ...] = ()
+    token_log_probabilities: tuple[float, ...] = ()
+
+
+class Alignment(NamedTuple):
+    """The word alignment of a source and its translation, whose words are split at white space.
+
+    Attributes:
+        pairs: `(source word, target word)` as sorted indices from 0. Each target word with subwords
+            has one pair, unless the source has no subwords.
+        attention: float `[target words, source words]`: the sum over the subwords of a source word,
+            the mean over those of a target word. EOS receives the rest.
+
+    Example:
+
+    >>> from keras_transformer.inference.translator import Alignment
+    >>> alignment = Alignment(((0, 0), (2, 1)), np.array([[0.8, 0.1, 0.0], [0.1, 0.2, 0.6]]))
+    >>> alignment.pharaoh()
+    '0-0 2-1'
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    attention: np.ndarray
+
+    def pharaoh(self) -> str:
+        """Returns the pairs as `"0-0 1-2"`, the format of fast_align and Moses."""
+        return " ".join(f"{source}-{target}" for source, target in self.pairs)
 
 
 class Pipeline(abc.ABC):
@@ -117,11 +184,11 @@ class Pipeline(abc.ABC):
                         f"{other.get(name)}"
                     )
         tokenizers = [model_directory.read_tokenizers(*pair) for pair in pairs]
-        _check_same_vocabularies(directories, tokenizers)
+        model_directory.check_same_vocabularies(directories, tokenizers)
         for pair in pairs:
             model_directory.check_sizes(*pair)
         directory, config = pairs[0]
-        dtype = choose_precision(dtype, config["model"])
+        dtype = model_directory.choose_precision(dtype, config["model"])
         models = [model_directory.read_model(*pair, dtype=dtype) for pair in pairs]
         with reading_values(f"{directory}/{CONFIG_FILE}"):
             return cls(
@@ -275,46 +342,21 @@ def _check_length(name, ids, longest):
         raise UserError(f"{rule}. Received: {len(ids) - 1:,} subwords")
 
 
-def _check_same_vocabularies(directories, tokenizers):
-    """Raises an error that names the first difference between the vocabularies, if any."""
-    for directory, other in zip(directories[1:], tokenizers[1:], strict=True):
-        for side, name in (("source", "source"), ("target", "of_target")):
-            pair = getattr(tokenizers[0], name), getattr(other, name)
-            first, second = (tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in pair)
-            if first == second:
-                continue
-            differ = f"{len(first):,} and {len(second):,} pieces"
-            if len(first) == len(second):
-                index = [a == b for a, b in zip(first, second, strict=True)].index(False)
-                differ = f"id {index} is {first[index]!r} and {second[index]!r}"
-            raise UserError(
-                f"Models answer together if they have the same vocabulary. Received: "
-                f"{str(directories[0])!r} and {str(directory)!r}, whose {side} vocabularies "
-                f"differ: {differ}"
-            )
+def align_words(
+    attention: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
+) -> Alignment:
+    """Aligns words by attention `[target, source]`, given the number of subwords of each word."""
+    source, target = _membership(source_words), _membership(target_words)
+    counts = np.maximum(target.sum(axis=1, keepdims=True), 1)  # [target words, 1]
+    between_words = (target / counts) @ attention @ source[:, : attention.shape[1]].T
+    pairs = [
+        (int(weights.argmax()), target_word)
+        for target_word, weights in enumerate(between_words)
+        if weights.size and weights.max() > 0.0
+    ]
+    return Alignment(tuple(sorted(pairs)), between_words)
 
 
-def choose_precision(dtype: str | None, config: TransformerConfig) -> str | None:
-    """Returns the dtype; for `"auto"`, `"bfloat16"` if it is clearly faster, else `"float32"`.
-
-    `"auto"` measures the product of 64 states and the output projection, and logs the result.
-    """
-    if dtype != "auto":
-        return dtype
-    ratio = _seconds("float32", config) / _seconds("bfloat16", config)
-    chosen = "bfloat16" if ratio >= _MIN_SPEEDUP else "float32"
-    message = "This machine multiplies bfloat16 %.1f times as fast as float32: %s"
-    _LOGGER.info(message, ratio, chosen)
-    return chosen
-
-
-def _seconds(dtype, config):
-    """Returns the shortest of several measured times of a product, in seconds."""
-    states = keras.random.normal((_NUM_STATES, config.d_model), dtype=dtype)
-    matrix = keras.random.normal((config.d_model, config.output_vocab_size), dtype=dtype)
-    times = []
-    for _ in range(_NUM_RUNS):
-        start = time.perf_counter()
-        float(ops.matmul(states, matrix)[0, 0])  # waits for the result
-        times.append(time.perf_counter() - start)
-    return min(times)
+def _membership(num_subwords):
+    """Returns float `[words, subwords]`, with 1 where a subword belongs to a word."""
+    return np.repeat(np.eye(len(num_subwords)), num_subwords, axis=1)

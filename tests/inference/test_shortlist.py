@@ -66,7 +66,7 @@ def _model_1(pairs, num_iterations):
     return found
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 2**22])
+@pytest.mark.parametrize("chunk", [7, 2**22])
 def test_probabilities_are_those_of_ibm_model_1(chunk, monkeypatch):
     monkeypatch.setattr(shortlist_module, "_CHUNK", chunk)
     tokenizer = SubwordTokenizer(VOCABULARY)
@@ -88,11 +88,6 @@ def test_candidates_are_the_most_probable_translations_and_the_token_itself():
         assert itself == word and set(others) - {word} == {t for _, t in ranked}
     assert tokenizer.pieces(shortlist.frequent[4:]) == ["w12", "w11", "w13"]
     assert shortlist.frequent[:4].tolist() == [0, 1, 2, 3]
-    # Two vocabularies have no ids in common.
-    other = SubwordTokenizer(VOCABULARY[:20])
-    pair = TokenizerPair(tokenizer, other)
-    shortlist = Shortlist.learn(EncodedCorpus.from_corpus(PAIRS, *pair), pair, 2)
-    assert tokenizer.encode("w900")[0] not in shortlist.candidates
 
 
 def test_token_ids_are_the_union_filled_up_with_the_lowest():
@@ -110,18 +105,14 @@ def test_token_ids_are_the_union_filled_up_with_the_lowest():
     assert everything.token_ids([[1]]).tolist() == list(range(700))
 
 
-SLOW_SEARCHES = GreedySearch(), BeamSearch(1), BeamSearch(3, n_best=2), Sampling(seed=3)
-SEARCHES = [
+@pytest.mark.parametrize("search", [
     BeamSearch(2, n_best=2, constraints=[MinimumLength(3)]),
-    *(pytest.param(search, marks=pytest.mark.slow) for search in SLOW_SEARCHES),
-]
-
-
-@pytest.mark.parametrize("search", SEARCHES, ids=str)
+    pytest.param(Sampling(seed=3), marks=pytest.mark.slow),
+], ids=str)  # fmt: skip
 def test_answers_are_those_of_a_search_among_these_tokens(search, with_shortlist, monkeypatch):
     """The search sees the whole vocabulary, and minus infinity at the tokens left out."""
     # Finished sentences leave the batch on the way.
-    texts = TEXTS + [" ".join(f"w{9 * n + k}" for k in range(n % 7)) for n in range(20)]
+    texts = TEXTS + [" ".join(f"w{9 * n + k}" for k in range(n % 7)) for n in range(8)]
     model, found = with_shortlist.model, with_shortlist.hypotheses(texts, search)
     sources = [with_shortlist.source_tokenizer.encode(text) for text in texts]
     listed = with_shortlist.shortlist.token_ids([[*ids, EOS_ID] for ids in sources])
@@ -148,47 +139,22 @@ def test_a_prefix_is_allowed_whatever_the_shortlist_says(with_shortlist):
     assert answer.startswith("w1399 w1398")
 
 
-def test_a_file_is_read_back(translator, tmp_path):
-    tokenizers = translator.tokenizers
-    learned = Shortlist.learn(_corpus(tokenizers.source), tokenizers)
-    assert learned.save(tmp_path) == tmp_path / "shortlist.npz"
-    read = Shortlist.load(tmp_path, tokenizers)
-    np.testing.assert_array_equal(read.candidates, learned.candidates)
-    np.testing.assert_array_equal(read.frequent, learned.frequent)
-    assert (read.vocab_size, read.checksum) == (learned.vocab_size, learned.checksum)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"candidates": np.zeros(2**24, "int32")},
-        {"candidates": np.zeros((1403, 2), "int32")},
-        {"candidates": np.full((1404, 2), -1, "int32")},
-        {"frequent": np.array(["a"])},
-        {"vocab_size": 10**12},
-    ],
-)
-def test_arrays_of_another_kind_are_refused(translator, tmp_path, changes, monkeypatch):
-    tokenizers = translator.tokenizers
-    path = Shortlist.learn(_corpus(tokenizers.source), tokenizers).save(tmp_path)
-    with np.load(path) as arrays:
-        values = {**arrays, **changes}
-    np.savez_compressed(path, **values)
-    if max(value.nbytes for value in map(np.asarray, values.values())) > 2**24:
-        # A zip bomb is refused before anything is unpacked.
-        monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", lambda *_: pytest.fail("read"))
-    with pytest.raises(UserError, match="shortlist is damaged"):
-        Shortlist.load(tmp_path, tokenizers)
-
-
-def test_a_bad_file_is_refused_in_one_line(translator, tmp_path):
+def test_a_file_is_read_back_or_refused_in_one_line(translator, tmp_path):
     tokenizers = translator.tokenizers
     with pytest.raises(UserError, match=r"shortlist.npz is missing; `keras-transformer shortlist`"):
         Shortlist.load(tmp_path, tokenizers)
-    path = Shortlist.learn(_corpus(tokenizers.source), tokenizers).save(tmp_path)
+    learned = Shortlist.learn(_corpus(tokenizers.source), tokenizers)
+    path, read = learned.save(tmp_path), Shortlist.load(tmp_path, tokenizers)
+    for name, value in vars(learned).items():
+        np.testing.assert_array_equal(getattr(read, name), value)
     other = TokenizerPair(SubwordTokenizer(VOCABULARY[::-1]))
     with pytest.raises(UserError, match="learned with other vocabularies"):
         Shortlist.load(tmp_path, other)
-    path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(UserError, match="shortlist is damaged"):
-        Shortlist.load(tmp_path, tokenizers)
+    wrong = {**vars(learned), "candidates": np.full_like(learned.candidates, -1)}
+    for damage in (
+        lambda: np.savez_compressed(path, **wrong),
+        lambda: path.write_bytes(path.read_bytes()[:500]),
+    ):
+        damage()
+        with pytest.raises(UserError, match="shortlist is damaged"):
+            Shortlist.load(tmp_path, tokenizers)

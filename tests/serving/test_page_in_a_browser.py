@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from keras_transformer.inference.results import Alignment
+from keras_transformer.inference import Alignment
 from keras_transformer.inference.sentences import TextPart, split_sentences
 from tests.browser import Select, WebDriverWait, chromium, show, webdriver
 from tests.serving.echo import Echo, EchoModel, serving
