@@ -116,7 +116,7 @@ def test_answers_are_those_of_a_search_among_these_tokens(search, with_shortlist
     model, found = with_shortlist.model, with_shortlist.hypotheses(texts, search)
     sources = [with_shortlist.source_tokenizer.encode(text) for text in texts]
     listed = with_shortlist.shortlist.token_ids([[*ids, EOS_ID] for ids in sources])
-    assert len(listed) == 768
+    assert len(listed) == 512
     is_listed = np.isin(np.arange(model.config.vocab_size), listed)
     decode_step = type(model).decode_step
 
