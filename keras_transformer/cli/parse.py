@@ -4,7 +4,7 @@ import functools
 
 from keras_transformer.cli.arguments import add_line_options, add_options, load_pipeline
 from keras_transformer.cli.parsing import UNCONSTRAINED
-from keras_transformer.cli.progress import Progress
+from keras_transformer.cli.progress import ProgressBar
 from keras_transformer.cli.text_files import (
     check_output,
     chunks,
@@ -34,7 +34,7 @@ def run(arguments):
     parser, options = load_pipeline(arguments, "parsing")
     write_answers(
         arguments,
-        Progress("parsing", total=total, unit="lines"),
+        ProgressBar("parsing", total=total, unit="lines"),
         chunks(input_lines(arguments), arguments.chunk_size),
         functools.partial(_answers, parser, arguments),
         options | {"constrained": False if arguments.unconstrained else None},

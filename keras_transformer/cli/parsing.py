@@ -170,14 +170,14 @@ def _read_lines(reference, path):
 def _parse(arguments, gold):
     """Returns the parses of a model, and figures for the report."""
     parser, options = load_pipeline(arguments, "parsing")
-    from keras_transformer.cli.progress import Progress, say
+    from keras_transformer.cli.progress import ProgressBar, say
     from keras_transformer.decoding import search_to_dict
     from keras_transformer.inference.batch_inference import one_answer
 
     options["search"] = search = one_answer(options["search"])
     options["constrained"] = False if arguments.unconstrained else None
     sentences = [tree.words() for tree in gold]
-    progress = Progress("parsing", total=len(gold), unit="sentences")
+    progress = ProgressBar("parsing", total=len(gold), unit="sentences")
     answers, seconds = answer_all(parser.parses, sentences, progress, **options)
     parses = [best.tree for best, *_ in answers]
     num_repaired = sum(best.num_repairs > 0 for best, *_ in answers)

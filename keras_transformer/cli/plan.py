@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_transformer.cli import settings as train_settings
 from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.progress import Progress
+from keras_transformer.cli.progress import ProgressBar
 from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
@@ -147,7 +147,7 @@ def _time_rows(settings, recipe, config, share, steps):
         yield "time", "not measured: this machine has too little free memory for the model"
         return
     sys.stdout.flush()
-    with Progress("measuring", unit="steps") as progress:
+    with ProgressBar("measuring", unit="steps") as progress:
         compute = (settings.mixed_precision, settings.jit_compile)
         seconds, tokens = measure_step(config, recipe, measured, *compute, progress.update)
     size = f"{tokens:,} + {tokens:,} tokens"

@@ -8,7 +8,7 @@ from keras_transformer.cli import settings
 from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.corpus_defaults import choose_vocab_size
-from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.progress import ProgressBar, say
 from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
@@ -59,7 +59,7 @@ def run(arguments):
     corpora = (train_corpus, valid_corpus)
     num_parts = part[1] if part else 1
     total = len(train_corpus) // num_parts + len(valid_corpus)
-    with Progress("encoding", total, unit="pairs") as progress:
+    with ProgressBar("encoding", total, unit="pairs") as progress:
         options = {"max_length": arguments.max_length, "progress": progress.update, "part": part}
         prepared = prepare_corpus(arguments.output, *corpora, *tokenizers, **options)
     if prepared is None:

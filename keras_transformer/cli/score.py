@@ -5,7 +5,7 @@ import math
 from keras_transformer.cli import text_files
 from keras_transformer.cli.arguments import add_long_lines, add_model_option, add_options
 from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.progress import ProgressBar, say
 
 _CHUNK_SIZE = 1024
 _ADVICE = "split it and its target into sentences, or use --long-lines truncate"
@@ -43,16 +43,16 @@ def run(arguments):
         limits = translator.model.config.max_length, repr(arguments.target)
         advice = "shorten it and its source"
         text_files.check_lengths(translator.target_tokenizer, targets, *limits, advice=advice)
-    total_log_probability, total_tokens = 0.0, 0
+    total_log_probability, total_tokens, num_scored = 0.0, 0, 0
     with (
         text_files.open_output(arguments.output) as output,
-        Progress("scoring", total=len(sources), unit="lines") as progress,
+        ProgressBar("scoring", total=len(sources), unit="lines") as progress,
     ):
         for chunk in text_files.chunks(zip(sources, targets, strict=True), _CHUNK_SIZE):
             scores = translator.score(
                 *map(list, zip(*chunk, strict=True)),
                 batch_size=arguments.batch_size,
-                progress=lambda done, _, before=progress.n: progress.update(before + done),
+                progress=lambda done, _, before=num_scored: progress.update(before + done),
             )
             for score in scores:
                 fields = [f"{score.log_probability:.6f}", str(score.num_tokens)]
@@ -61,6 +61,7 @@ def run(arguments):
                 output.write("\t".join(fields) + "\n")
                 total_log_probability += score.log_probability
                 total_tokens += score.num_tokens
+            num_scored += len(chunk)
     perplexity = math.exp(-total_log_probability / total_tokens)
     say(
         f"{len(sources):,} lines, {total_tokens:,} tokens, "

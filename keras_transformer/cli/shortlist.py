@@ -2,7 +2,7 @@
 
 from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.progress import ProgressBar, say
 
 
 def define_options(parser):
@@ -29,7 +29,7 @@ def run(arguments):
     from keras_transformer.inference import Shortlist
 
     tokenizers = Translator.load(arguments.model).tokenizers
-    with Progress("encoding", total, unit="pairs") as progress:
+    with ProgressBar("encoding", total, unit="pairs") as progress:
         encoded = EncodedCorpus.from_corpus(corpus, *tokenizers, progress=progress.update)
     say(f"Learning the translations of {tokenizers.source.vocab_size:,} source subwords.")
     shortlist = Shortlist.learn(encoded, tokenizers, arguments.candidates, arguments.frequent)

@@ -16,7 +16,7 @@ from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend, load_backend_in_streams
 from keras_transformer.cli.corpus_defaults import choose_settings, keep_settings
 from keras_transformer.cli.plan import describe_plan
-from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.progress import ProgressBar, say
 from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
@@ -156,14 +156,14 @@ def program() -> str:
     return f"{sys.executable} -m keras_transformer.cli"
 
 
-def training_progress(output: str, max_minutes: float | None) -> Progress:
+def training_progress(output: str, max_minutes: float | None) -> ProgressBar:
     """Returns a training's progress bar, whose time includes the minutes of earlier runs."""
     from keras_transformer.training.checkpoints import Checkpoints
     from keras_transformer.training.checkpoints import Progress as SavedProgress
 
     state = Checkpoints(pathlib.Path(output, CHECKPOINT_FOLDER)).metadata() or {}
     used = SavedProgress.from_dict(state).minutes
-    return Progress("training", unit="steps", minutes=max_minutes, used=used)
+    return ProgressBar("training", unit="steps", minutes=max_minutes, used=used)
 
 
 def _print_config(values: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from keras_transformer.cli.arguments import (
     add_shortlist_option,
     load_pipeline,
 )
-from keras_transformer.cli.progress import Progress
+from keras_transformer.cli.progress import ProgressBar
 from keras_transformer.cli.text_files import as_line
 from keras_transformer.errors import UserError
 
@@ -46,7 +46,7 @@ def run(arguments):
             pass  # finds lines that are too long before anything is translated
     num_lines = text_files.write_answers(
         arguments,
-        Progress("translating", total=total, unit="lines"),
+        ProgressBar("translating", total=total, unit="lines"),
         _chunks(translator, arguments, prefixes),
         functools.partial(_answers, translator, prefixes, arguments),
         options,

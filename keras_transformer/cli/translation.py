@@ -159,14 +159,14 @@ def _dataset_to_score(arguments):
 
 def _translate(task, arguments, sources):
     translator, options = load_pipeline(arguments, task)
-    from keras_transformer.cli.progress import Progress, say  # slow to import
+    from keras_transformer.cli.progress import ProgressBar, say  # slow to import
     from keras_transformer.decoding import search_to_dict
 
     long_lines = arguments.long_lines or "split"
     if long_lines == "error":
         limits = translator.max_source_length, repr(arguments.source)
         text_files.check_lengths(translator.source_tokenizer, sources, *limits)
-    progress = Progress("translating", total=len(sources), unit="lines")
+    progress = ProgressBar("translating", total=len(sources), unit="lines")
     hypotheses, seconds = text_files.answer_all(
         translator.translate, sources, progress, long_texts=long_lines, **options
     )

@@ -5,7 +5,7 @@ import pathlib
 from typing import Any
 
 from keras_transformer.cli.arguments import add_options
-from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.progress import ProgressBar, say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
@@ -57,7 +57,7 @@ def run(arguments):
 
 
 def _counted(lines):
-    with Progress("reading", unit="lines") as progress:
+    with ProgressBar("reading", unit="lines") as progress:
         for number, line in enumerate(lines, start=1):
             progress.update(number)
             yield line

@@ -9,7 +9,7 @@ import time
 
 from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend_in_streams
-from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.progress import ProgressBar, say
 from keras_transformer.cli.train import program, training_progress
 from keras_transformer.errors import UserError
 from keras_transformer.export import check_export_directory
@@ -98,7 +98,7 @@ def _evaluate(translator, pairs) -> None:
     from keras_transformer.evaluation import corpus_bleu, exact_match
 
     sources, references = map(list, zip(*pairs, strict=True))
-    with Progress("translating held-out pairs", unit="lines") as progress:
+    with ProgressBar("translating held-out pairs", unit="lines") as progress:
         hypotheses = translator.translate(sources, progress=progress.update)
     scores = translator.score(sources, references)
     loss = -sum(s.log_probability for s in scores) / sum(s.num_tokens for s in scores)

@@ -34,28 +34,12 @@ def test_a_split_is_scored_as_its_text_in_files(
     answer = saved_model_directory if answers == "model" else hypothesis
     results, scores = [], tmp_path / "scores.json"
     dataset = [*DATASET, "--data-dir", data_dir]
-    for text in (files, dataset, [*dataset, "--split", "test"]):
+    for text in (files, [*dataset, "--split", "test"]):
         succeed("evaluate", f"--{answers}", answer, *text, "--json", scores)
         results.append(json.loads(scores.read_text("utf-8")))
-    assert results[0]["scores"] == results[1]["scores"] == results[2]["scores"]
-    assert (results[2]["dataset"], results[2]["split"]) == ("wmt14_translate/de-en", "test")
-    assert results[2]["num_lines"] == 4
-
-
-@pytest.mark.parametrize(
-    "language, rules",
-    [(None, None), ("fr", None), ("de", "tok:moses-de+atat"), ("en", "tok:moses-en")],
-)
-def test_the_tokenized_bleu_has_the_rules_of_the_target_language_or_is_left_out(
-    language, rules, succeed, tmp_path
-):
-    for name in ("out", "reference"):
-        (tmp_path / name).write_text("It isn't a well-known fact that it rains.\n", "utf-8")
-    files = "--hypothesis", tmp_path / "out", "--reference", tmp_path / "reference"
-    outcome = succeed("evaluate", *files, *(["--target-language", language] if language else []))
-    found = [line for line in outcome.output.splitlines() if "tokenized" in line]
-    assert len(found) == (rules is not None)
-    assert all(f"|{rules}|" in line for line in found)
+    assert results[0]["scores"] == results[1]["scores"]
+    assert (results[1]["dataset"], results[1]["split"]) == ("wmt14_translate/de-en", "test")
+    assert results[1]["num_lines"] == 4
 
 
 def test_a_hypothesis_of_another_split_is_refused(refuse, data_dir, tmp_path):

@@ -2,20 +2,16 @@
 
 import contextlib
 import re
-import tomllib
 
 import pytest
 
 from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.settings import (
     read_config,
-    render_config,
     resolve,
     train_options,
-    train_tables,
     training_settings,
 )
-from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, TransformerConfig, get_preset
@@ -38,24 +34,14 @@ def settings_file(tmp_path):
     return lambda content: path.write_text(content) and path
 
 
-def test_the_printed_file_has_every_setting_with_a_comment_and_is_read_back(run, settings_file):
+def test_the_printed_file_has_every_setting_and_is_read_back(run, settings_file):
     text = run("train", "--print-config", "--preset", "tiny").output
-    lines = text.splitlines()
-    for name in SETTINGS:
-        (place,) = (i for i, x in enumerate(lines) if x.lstrip("# ").startswith(f"{name} = "))
-        assert lines[place - 1].startswith("# "), name
     assert parse("--config", settings_file(text)) == parse("--preset", "tiny")
     # What is commented out shows the preset's value.
     preset = get_preset("tiny")
-    assert f"# warmup_steps = {preset.recipe.warmup_steps}" in lines
-    assert f"# dropout = {preset.config['dropout']}" in lines
-
-
-def test_every_line_that_is_switched_on_is_accepted(run, settings_file):
-    text = run("train", "--print-config").output
+    assert f"\n# warmup_steps = {preset.recipe.warmup_steps}\n" in text
     switched_on = re.sub("^# (.* = )", r"\1", text, flags=re.M)
     assert not SETTINGS.keys() - read_config(settings_file(switched_on)).keys()
-    assert len(tomllib.loads(switched_on)) == len(train_tables())
 
 
 def test_options_win_over_the_file_and_the_file_over_the_defaults(settings_file):
@@ -66,32 +52,16 @@ def test_options_win_over_the_file_and_the_file_over_the_defaults(settings_file)
     assert values["bleu_every"] == SETTINGS["bleu_every"].default
 
 
-def test_corpora_are_a_list_in_the_file_and_options_that_are_repeated(settings_file):
-    path = settings_file('[data]\ncorpus = ["a=1:x,y", "b=2:x,z,<bt>"]\n')
-    options = ("--corpus", "a=1:x,y", "--corpus", "b=2:x,z,<bt>")
-    for values in (parse("--config", path), parse(*options)):
-        assert list(values["corpus"]) == ["a=1:x,y", "b=2:x,z,<bt>"]
-        printed = tomllib.loads(render_config(values, {}))
-        assert printed["data"]["corpus"] == list(values["corpus"])
-    assert parse("--config", path, *options[:2])["corpus"] == ["a=1:x,y"]
-
-
 @pytest.mark.parametrize(
     "content, message",
     [
         ("[training]\nwarmup_step = 5", "did you mean warmup_steps"),
         ("[model]\nseed = 5", r"seed belongs in \[training\]"),
-        ("[nothing]\nseed = 5", r"one of the tables \[data\]"),
-        ("seed = 5", "one of the tables"),
+        ("seed = 5", r"one of the tables \[data\]"),
         ('[training]\nseed = "5"', "seed must be a whole number from 0 .*Received: '5'"),
         ("[machine]\nmixed_precision = 1", "mixed_precision must be true or false"),
-        ("[data]\nsource = 3", "source must be a string"),
         ('[data]\ncorpus = "a=1:x,y"', "corpus must be a list of strings"),
-        ("[checkpoints]\naverage_windows = 5", "must be whole numbers of at least 1"),
-        ('[model]\nfreeze = ["head"]', "freeze must be one or two of encoder, .*Received: .'head'"),
-        ("[training\nseed = 5", "not a valid TOML file"),
         ("a = " + "[" * 9_999, "not a valid TOML file: maximum recursion depth"),
-        ("[training]\nseed = " + "9" * 9_999, "not a valid TOML file: Exceeds the limit"),
         ("a" + ".a" * 2**15 + " = 1", "not a valid TOML file: it is larger than 32,768 bytes"),
     ],
 )
@@ -105,11 +75,8 @@ def test_a_wrong_file_is_named_with_what_is_wrong(settings_file, content, messag
 @pytest.mark.parametrize(
     "arguments, positions",
     [
-        ("--preset tiny", None),
         ("--preset tiny --max-length 60", None),
         ("--preset tiny --position learned", get_preset("tiny").recipe.max_length),
-        ("--preset tiny --position learned --max-length 60", 60),
-        ("--preset table3_e", None),
         ("--preset table3_e --max-length 60", 60),
     ],
 )
@@ -161,34 +128,3 @@ def test_the_defaults_are_those_of_the_library():
     settings = get_task("translation").check_settings(settings)
     assert settings == get_task("translation").check_settings(TrainingSettings(preset="base"))
     assert TrainingRecipe.from_dict(settings.recipe) == TrainingRecipe()
-
-
-def test_subword_text_has_no_default_size():
-    settings = training_settings(parse("--preset", "tiny", "--vocabulary-type", "subword"))
-    assert (settings.tokenizer, settings.vocab_size) == ("subword", None)
-
-
-def test_a_language_does_not_make_a_dataset_of_text_files():
-    files = [f"--{name}=x" for name in ("source", "target", "valid-source", "valid-target")]
-    with pytest.raises(UserError) as error:
-        commands_of(get_task("translation")).data_kind(parse(*files, "--source-language=es"))
-    assert "--dataset with --source-language and --target-language" in str(error.value)
-    received = "--source, --target, --valid-source, --valid-target, --source-language"
-    assert str(error.value).endswith(f"Received: {received}")
-
-
-@pytest.mark.parametrize(
-    "command, received",
-    [
-        ("export --output new --quantization int8 --model {model}", "format='saved_model'"),
-        ("evaluate --hypothesis {file} --table new", "task='translation'"),
-        ("train --trees {file}", "task='translation'"),
-        ("train --trees {file} --task translation --plan", "--task 'translation'"),
-    ],
-)
-def test_an_option_that_was_not_given_keeps_its_name_in_python(
-    refuse, saved_model_directory, command, received
-):
-    """The format and the task are defaults."""
-    words = command.format(model=saved_model_directory, file=__file__).split()
-    assert refuse(*words).endswith(f"Received: {received}")

@@ -1,6 +1,6 @@
 """Every public name of the library: what is in the `__all__` of its packages, and their methods."""
 
-import importlib.util
+import importlib
 import inspect
 import pathlib
 
@@ -9,14 +9,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = tuple(
     sorted({p.stem for p in (ROOT / "docs/api").glob("*.md")} - {"README", "settings"})
 )
-
-
-def load_script(path):
-    """Returns the module of a file of the repository that no package holds."""
-    specification = importlib.util.spec_from_file_location("script", ROOT / path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 def public_members():

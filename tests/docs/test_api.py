@@ -43,13 +43,6 @@ def test_every_public_package_has_a_page():
         assert set(module.__all__) <= set(dir(module))
 
 
-def test_every_name_of_the_library_itself_is_on_a_page():
-    elsewhere = {name.rpartition(".")[2] for name in MEMBERS}
-    names = set(keras_transformer.__all__) - {*PACKAGES, "__version__"}
-    assert names - elsewhere == {"UserError"}
-    assert names <= set(re.findall(r"`(\w+)`", INDEX))
-
-
 def test_every_argument_is_explained():
     missing = {}
     for name, member in EVERYTHING.items():

@@ -1,7 +1,6 @@
-"""`mkdocs build --strict` makes a site of every page, with a search and without broken links."""
+"""`mkdocs build --strict` makes a site of every page, without broken links."""
 
 import html.parser
-import json
 import os
 import posixpath
 import subprocess
@@ -10,26 +9,23 @@ import urllib.parse
 
 import pytest
 
-from tests.docs.public_names import ROOT, public_members
+from tests.docs.public_names import ROOT
 
 pytestmark = pytest.mark.slow
 
 
 class Links(html.parser.HTMLParser):
-    """The links of a page, what it loads, and its anchors."""
+    """The links of a page, to what it loads too, and its anchors."""
 
     def __init__(self, text):
         super().__init__()
-        self.links, self.loaded, self.anchors = [], [], set()
+        self.links, self.anchors = [], set()
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         attrs = dict(attrs)
         self.anchors |= {attrs.get("id"), attrs.get("name")} - {None}
-        if tag == "a" and attrs.get("href"):
-            self.links.append(attrs["href"])
-        elif tag in ("img", "link", "script"):
-            self.loaded += [attrs[name] for name in ("href", "src") if attrs.get(name)]
+        self.links += [attrs[name] for name in ("href", "src") if attrs.get(name)]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +61,7 @@ def test_every_page_is_there(pages):
 
 def test_no_link_leads_nowhere(site, pages):
     for name, page in pages.items():
-        for link in page.links + page.loaded:
+        for link in page.links:
             url = urllib.parse.urlsplit(link)
             if url.scheme or url.netloc:
                 continue
@@ -77,26 +73,3 @@ def test_no_link_leads_nowhere(site, pages):
             if url.fragment and target in pages:
                 anchor = urllib.parse.unquote(url.fragment)
                 assert anchor in pages[target].anchors, (name, link)
-
-
-def test_no_page_loads_anything_from_another_host(pages):
-    loaded = {link for page in pages.values() for link in page.loaded}
-    assert not [link for link in loaded if urllib.parse.urlsplit(link).netloc]
-
-
-def test_the_search_knows_the_api(site):
-    entries = json.loads((site / "search/search_index.json").read_text("utf-8"))["docs"]
-    found = {entry["location"] for entry in entries}
-    for name in public_members():
-        package, _, member = name.rpartition(".")
-        assert f"api/{package}/#keras_transformer.{package}.{member}" in found
-
-
-def test_generated_parts_are_there(site, pages):
-    """Pictures and formulas of the notebook, and the tables of settings."""
-    assert (
-        sum(link.startswith("data:image/png") for link in pages["tutorial/index.html"].loaded) > 15
-    )
-    tutorial = (site / "tutorial/index.html").read_text("utf-8")
-    assert tutorial.count("<math") > 5 and "\\frac" not in tutorial and "<p>$$" not in tutorial
-    assert "--beam-size" in (site / "api/settings/index.html").read_text("utf-8")

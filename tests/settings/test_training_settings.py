@@ -1,13 +1,11 @@
 """TrainingSettings: validated, saved, and compared with those a directory was started with."""
 
-import dataclasses
 import json
 
 import pytest
 
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.settings.transformer_config import TransformerConfig
 from keras_transformer.training import TrainingSettings
 
@@ -16,9 +14,7 @@ DATA = {"pairs": 10, "checksum": 5}
 
 @pytest.mark.parametrize("changes, received", [
     ({"task_settings": {"f1_every": 1}}, "f1_every"),
-    ({"task_settings": {"bleu_every": -1}}, "bleu_every=-1"),
     ({"task_settings": {"bleu_tokenize": "14a"}}, "bleu_tokenize='14a'"),
-    ({"task": "parsing", "task_settings": {"linearization": {"color": True}}}, "color"),
     ({"task": "parsing", "bpe_dropout": 0.1}, "bpe_dropout=0.1 with task='parsing'"),
 ])  # fmt: skip
 def test_a_task_checks_its_settings(changes, received):
@@ -38,13 +34,9 @@ def test_a_task_completes_its_settings():
     settings = TrainingSettings(task="parsing", task_settings={"linearization": {"tags": True}})
     settings = get_task("parsing").check_settings(settings)
     assert settings.shared_vocabulary is False
-    linearization = {
-        "words": False, "tags": True, "labelled_closing": True, "root_label": "S", "numbers": False,
-        "max_unary": 8,
-    }  # fmt: skip
-    assert settings.task_settings == {
-        "linearization": linearization, "f1_every": 1, "f1_beam_size": 1, "f1_trees": None
-    }  # fmt: skip
+    own = settings.task_settings
+    assert own["linearization"]["tags"] is True and own["linearization"]["words"] is False
+    assert (own["f1_every"], own["f1_beam_size"]) == (1, 1)
     assert TrainingSettings.from_dict(settings.to_dict()) == settings
 
 
@@ -77,35 +69,19 @@ def test_a_training_of_version_1_is_resumed(tmp_path):
         settings.check_resumes(tmp_path, DATA | {"linearization": {"tags": True}})
 
 
-@pytest.mark.parametrize(
-    "part, values, added, reason",
-    [
-        ("config", TransformerConfig(vocab_size=20).to_dict(), {"max_distance": 3}, "16, now 3"),
-        ("train_recipe", TrainingRecipe().to_dict(), {"ema_momentum": 0.9}, "None, now 0.9"),
-    ],
-)
-def test_a_training_from_before_a_setting_is_resumed(part, values, added, reason, tmp_path):
-    older = {name: value for name, value in values.items() if name not in added}
-    TrainingSettings().save(tmp_path, {**DATA, part: older})
-    TrainingSettings().check_resumes(tmp_path, {**DATA, part: values})
-    [name] = added
-    with pytest.raises(UserError, match=f"{name} was {reason}"):
-        TrainingSettings().check_resumes(tmp_path, {**DATA, part: {**values, **added}})
-
-
-def test_limits_may_change_when_a_training_is_resumed(tmp_path):
-    settings = TrainingSettings(max_steps=5, average_windows=(2,))
-    settings.save(tmp_path, DATA)
-    settings.check_resumes(tmp_path, DATA)
-    changed = dataclasses.replace(settings, max_steps=9, max_minutes=3.0, gpus=2)
-    changed.check_resumes(tmp_path, DATA)
+def test_a_training_from_before_a_setting_is_resumed(tmp_path):
+    config = TransformerConfig(vocab_size=20).to_dict()
+    older = {name: value for name, value in config.items() if name != "max_distance"}
+    TrainingSettings().save(tmp_path, {**DATA, "config": older})
+    TrainingSettings(max_steps=5).check_resumes(tmp_path, {**DATA, "config": config})
+    with pytest.raises(UserError, match="max_distance was 16, now 3"):
+        TrainingSettings().check_resumes(
+            tmp_path, {**DATA, "config": {**config, "max_distance": 3}}
+        )
 
 
 @pytest.mark.parametrize("changes, data, named", [
-    ({"seed": 9}, {}, "seed was 1, now 9"),
-    ({"recipe": {"warmup_steps": 7}}, {}, "warmup_steps was"),
     ({"seed": 9}, {"pairs": 11}, "seed was 1, now 9; pairs was 10, now 11"),
-    ({}, {"pairs": 11}, "training text differs .*, of 10 pairs.* Received: .* of 11 pairs"),
     ({}, {"checksum": 6}, "training text differs .* another output directory .* of 10 pairs"),
 ])  # fmt: skip
 def test_other_settings_and_data_are_named(tmp_path, changes, data, named):
@@ -129,7 +105,7 @@ def test_only_the_field_of_the_model_that_differs_is_named(tmp_path):
     )
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": {}}', '{"settings": 1}'])
+@pytest.mark.parametrize("content", ["{", '{"settings": {}}'])
 def test_a_damaged_file_is_one_line(tmp_path, content):
     (tmp_path / "training.json").write_text(content)
     with pytest.raises(UserError, match=r"training.json.*damaged"):

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -75,20 +74,6 @@ def test_translate_keeps_line_n_on_line_n(succeed, data, model, tmp_path):
     assert output.read_text() == printed
 
 
-@pytest.mark.slow
-def test_n_best_lines_have_four_fields(succeed, data, model, tmp_path):
-    source = tmp_path / "source.txt"
-    source.write_text("seven\n\n")
-    options = ["translate", "--model", model, "--input", source]
-    printed = succeed(*options, "--n-best", 3).output
-    rows = (row.split("\t") for row in printed.splitlines())
-    lines, ranks, scores, texts = zip(*rows, strict=True)
-    assert (lines, ranks) == (("1", "1", "1", "2"), ("1", "2", "3", "1"))
-    scores = [float(score) for score in scores[:3]]
-    assert scores == sorted(scores, reverse=True)
-    assert [texts[0], texts[3]] == succeed(*options).output.splitlines() and texts[3] == ""
-
-
 def test_evaluate_scores_the_model_and_its_translation_alike(succeed, data, model, tmp_path):
     reference, output, report = data / "test.de", tmp_path / "out.de", tmp_path / "scores.json"
     printed = succeed("evaluate", "--model", model, "--source", data / "test.en", "--reference",
@@ -100,19 +85,6 @@ def test_evaluate_scores_the_model_and_its_translation_alike(succeed, data, mode
     assert content["num_lines"] == 6
     assert content["search"]["beam_size"] == 5  # the preset's
     assert {score["name"] for score in content["scores"]} >= {"BLEU"}
-
-
-def test_evaluate_takes_several_references_and_ignores_case_on_demand(succeed, data, tmp_path):
-    reference, upper = data / "test.de", tmp_path / "upper.de"
-    upper.write_bytes(reference.read_bytes().upper())  # ASCII letters only
-
-    def bleu(*arguments):
-        options = ["--hypothesis", reference, "--reference", *arguments]
-        return succeed("evaluate", *options).output.split()[1]
-
-    assert float(bleu(upper)) < 50
-    assert bleu(upper, reference) == "100.00"
-    assert bleu(upper, "--lowercase") == "100.00"
 
 
 def test_average_is_the_mean_of_the_checkpoints(succeed, model, tmp_path):
@@ -143,8 +115,7 @@ def test_a_reader_that_leaves_ends_the_command_quietly(data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number, status", [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
-def test_training_that_is_killed_goes_on_from_its_last_checkpoint(data, tmp_path, number, status):
+def test_training_that_is_killed_goes_on_from_its_last_checkpoint(data, tmp_path):
     """History and weights end up as those of a run that nobody disturbed."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     more = ("--max-steps", "40", "--evaluate-every", "4", "--checkpoint-every", "4")
@@ -153,10 +124,8 @@ def test_training_that_is_killed_goes_on_from_its_last_checkpoint(data, tmp_path
     deadline = time.monotonic() + 300
     while len(list(checkpoints.glob("step-*.weights.h5"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(number)
-    errors = process.stderr.read().decode()
-    assert process.wait() == status
-    assert "Traceback" not in errors
+    process.kill()
+    process.communicate()
     reached = (killed / "history.csv").read_text().splitlines()
     assert 1 < len(reached) < 10
     for output in (killed, whole):

@@ -28,23 +28,3 @@ def test_all_versions_of_python_and_all_folders_of_tests_are_tested():
     listed = set(re.findall(r"tests/(\w+)", WORKFLOWS["nightly.yml"]))
     # They are for `.ci/run`, which has what they need.
     assert folders - listed == {"backends", "bridges"}
-
-
-def test_the_constraints_pin_what_the_workflows_install():
-    required = [*PROJECT["dependencies"]]
-    for name in ("test", "lint", "docs", "build", "jax", "torch"):
-        required += PROJECT["optional-dependencies"][name]
-    lines = (ROOT / "tests" / "constraints.txt").read_text("utf-8").splitlines()
-    pinned = dict(line.split("==") for line in lines if line[0] != "#")
-    pinned = {normalized(name): version for name, version in pinned.items()}
-    for requirement in required:
-        name, lowest = re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", requirement).groups()
-        assert numbers(pinned[normalized(name)]) >= numbers(lowest), requirement
-
-
-def normalized(name):
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def numbers(version):
-    return [int(number) for number in re.findall(r"\d+", version)]
