@@ -10,7 +10,7 @@ from tests.docs.public_names import public_members, public_methods
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 # A room imports from its own row and from rows above it.
 ROWS = (
-    ("checks", "errors", "files", "layouts", "signals"),
+    ("checks", "errors", "files", "layouts"),
     ("settings",),
     ("layers",),
     ("models",),
@@ -56,7 +56,7 @@ def room_of(module):
     return module.split(".")[0]
 
 
-def test_the_top_level_has_rooms_and_five_files():
+def test_the_top_level_has_rooms_and_four_files():
     files = {path.name for path in PACKAGE.glob("*.py")}
     assert files == {"__init__.py", *(f"{name}.py" for name in ROWS[0])}
     assert {room_of(name) for name in MODULES if name} == set(RANKS)
@@ -80,7 +80,7 @@ def test_only_the_commands_of_a_task_import_it():
         for other in imports(name, tree)
         if room_of(other) in tasks and room_of(name) != room_of(other)
     }
-    assert users == {"cli.translation", "cli.translation_data", "cli.parsing", "cli.parse"}
+    assert users == {"cli.translation", "cli.parsing"}
 
 
 def test_no_modules_import_each_other_in_a_circle():

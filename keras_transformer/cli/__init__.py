@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from keras_transformer.signals import StopSignals
+from keras_transformer.errors import StopSignals
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from keras_transformer import __version__
+from keras_transformer.cli.progress import say
 from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.errors import NO_ROOM, did_you_mean
 from keras_transformer.files import read_toml
@@ -45,14 +46,14 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def command_modules() -> dict[str, str]:
-    """Returns each command's module.
+    """Returns the module of each command.
 
-    Its `define_options(parser)` adds the options, and its `run(arguments)` does the work.
-    `help.toml` in its folder has the rest of the help.
+    For the command NAME, its `NAME_options(parser)` adds the options, and `run_NAME(arguments)`
+    does the work. `help.toml` in its folder has the rest of the help.
     """
     return {
         "quickstart": "keras_transformer.quickstart.command",
-        "vocab": "keras_transformer.cli.vocab",
+        "vocab": "keras_transformer.cli.prepare",
         "train": "keras_transformer.cli.train",
         **{
             name: module
@@ -60,11 +61,8 @@ def command_modules() -> dict[str, str]:
             for name, module in commands_of(task).commands.items()
         },
         "evaluate": "keras_transformer.cli.evaluate",
-        "import": "keras_transformer.cli.import_model",
-        "attend": "keras_transformer.cli.attend",
-        "average": "keras_transformer.cli.average",
-        "export": "keras_transformer.cli.export",
-        "serve": "keras_transformer.cli.serve",
+        **dict.fromkeys(("import", "attend", "average"), "keras_transformer.cli.models"),
+        **dict.fromkeys(("export", "serve"), "keras_transformer.cli.export"),
     }
 
 
@@ -81,8 +79,9 @@ def build_parser(command: str | None = None) -> CommandParser:
         command_parser = commands.add_parser(name, **_help(module.rpartition(".")[0], name))
         if command in (None, name):
             imported = importlib.import_module(module)
-            imported.define_options(command_parser)
-            command_parser.set_defaults(run=imported.run, fail=command_parser.error)
+            getattr(imported, f"{name}_options")(command_parser)
+            run = getattr(imported, f"run_{name}")
+            command_parser.set_defaults(run=run, fail=command_parser.error)
     return parser
 
 
@@ -172,8 +171,6 @@ def _library_messages(command: str) -> Iterator[None]:
 
 class _MessageHandler(logging.Handler):
     def emit(self, record):
-        from keras_transformer.cli.progress import say  # slow to import
-
         line = " ".join(record.getMessage().split())
         if record.levelno >= logging.WARNING:
             line = f"{PROGRAM} {self.name}: {record.levelname.lower()}: {line}"

@@ -19,7 +19,7 @@ from keras_transformer.inference.tasks import all_tasks, get_task
 _MODEL_OPTIONS = ("--output", "--streams", "--precision", *SEARCH_OPTIONS)
 
 
-def define_options(parser):
+def evaluate_options(parser):
     tasks = [*map(commands_of, all_tasks())]
     names = [commands.task.name for commands in tasks]
     text = f"task of the model: {' or '.join(names)}"
@@ -42,7 +42,7 @@ def define_options(parser):
     add_batch_options(parser)
 
 
-def run(arguments):
+def run_evaluate(arguments):
     task = commands_of(get_task(arguments.task))
     for other in map(commands_of, all_tasks()):
         for option in sorted(_options(other) - _options(task)):

@@ -1,28 +1,35 @@
-"""`ParsingCommands`: parsing on the command line."""
+"""`parse`, and `ParsingCommands`: parsing on the command line."""
 
 import argparse
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer import parsing
-from keras_transformer.cli.arguments import add_options, load_pipeline
+from keras_transformer.cli.arguments import add_line_options, add_options, load_pipeline
+from keras_transformer.cli.progress import ProgressBar, say
 from keras_transformer.cli.task_commands import Corpora, TaskCommands
 from keras_transformer.cli.text_files import (
     answer_all,
+    check_output,
+    chunks,
+    count_lines,
+    input_lines,
     open_output,
     read_all_lines,
     read_lines,
     save_answers,
+    write_answers,
 )
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.evalb import EvalbParameters
 from keras_transformer.parsing.linearization import NUMBERS
 from keras_transformer.parsing.parseval_score import parseval
 from keras_transformer.parsing.task import ParsingSettings
-from keras_transformer.parsing.trees import read_trees
+from keras_transformer.parsing.trees import NO_TREE, draw_tree, format_tree, read_trees
 from keras_transformer.settings.base import Count, File, Settings, settings_dataclass
 
 # Approximate number of opening and closing symbols, as in treebanks of English.
@@ -64,7 +71,7 @@ class ParsingCommands(TaskCommands):
     """Parsing on the command line, as `TaskCommands` describes it."""
 
     learns_from = "trees"
-    commands = {"parse": "keras_transformer.cli.parse"}
+    commands = {"parse": "keras_transformer.cli.parsing"}
     data = ParsingData
     data_table = settings_table = "parsing"
     headings = {"parsing": "trees, for --task parsing"}
@@ -110,8 +117,6 @@ class ParsingCommands(TaskCommands):
         add_options(parser.add_argument_group("parsing"), options)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        from keras_transformer.cli.progress import say  # slow to import
-
         num_files = len(arguments.reference or ())
         if num_files != 1:
             rule = "--task parsing takes one --reference FILE, of gold trees"
@@ -170,7 +175,6 @@ def _read_lines(reference, path):
 def _parse(arguments, gold):
     """Returns the parses of a model, and figures for the report."""
     parser, options = load_pipeline(arguments, "parsing")
-    from keras_transformer.cli.progress import ProgressBar, say
     from keras_transformer.decoding import search_to_dict
     from keras_transformer.inference.batch_inference import one_answer
 
@@ -190,3 +194,42 @@ def _parse(arguments, gold):
         "num_repaired": num_repaired,
         "seconds": round(seconds, 2),
     }
+
+
+def parse_options(parser):
+    add_line_options(parser, "parsed")
+    options = {
+        "--pretty": "write each tree on several lines, and an empty line after it",
+        "--draw": "draw each tree, and write an empty line after it",
+    }
+    add_options(parser.add_argument_group("layout").add_mutually_exclusive_group(), options)
+    add_options(parser, UNCONSTRAINED)
+
+
+def run_parse(arguments):
+    check_output(arguments.output, [arguments.input or "-", *arguments.model])
+    if arguments.n_best is not None and (arguments.pretty or arguments.draw):
+        raise UserError("--n-best writes one answer per line; leave out --pretty and --draw.")
+    total = count_lines(arguments)
+    parser, options = load_pipeline(arguments, "parsing")
+    write_answers(
+        arguments,
+        ProgressBar("parsing", total=total, unit="lines"),
+        chunks(input_lines(arguments), arguments.chunk_size),
+        functools.partial(_answers, parser, arguments),
+        options | {"constrained": False if arguments.unconstrained else None},
+    )
+
+
+def _answers(parser, arguments, chunk, number, options):
+    if arguments.n_best is None:
+        write = draw_tree if arguments.draw else format_tree if arguments.pretty else str
+        for tree in parser.parse(chunk, **options):
+            yield NO_TREE if tree is None else write(tree)
+            if arguments.pretty or arguments.draw:
+                yield ""
+        return
+    for offset, parses in enumerate(parser.parses(chunk, **options)):
+        answers = [(parse.score, parse.tree) for parse in parses] or [(0.0, NO_TREE)]
+        for rank, (score, tree) in enumerate(answers, start=1):
+            yield f"{number + offset}\t{rank}\t{score:.6f}\t{tree}"

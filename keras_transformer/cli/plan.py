@@ -7,9 +7,9 @@ from typing import Any
 
 from keras_transformer.cli import settings as train_settings
 from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.prepare import load_vocabulary
 from keras_transformer.cli.progress import ProgressBar
 from keras_transformer.cli.task_commands import commands_of
-from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.transformer_config import count_parameters

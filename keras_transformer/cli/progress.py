@@ -1,26 +1,32 @@
 """Messages and progress bars on standard error."""
 
 import contextlib
+import functools
 import io
 import sys
 import threading
 from time import monotonic
-from typing import Self
-
-from tqdm import tqdm
+from typing import Any, Self
 
 _FILE_INTERVAL = 30.0  # seconds between lines when standard error is a file
 _NO_BAR = "{desc} {n:,}{unit} [{elapsed}, {rate_noinv_fmt}{postfix}]"
 _BAR = "{desc} |{bar}| {n:,}/{total:,}{unit} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 
-tqdm.set_lock(threading.RLock())  # Its default is also for other processes.
+
+@functools.cache
+def _tqdm():
+    """Returns the class of bars, which is slow to import."""
+    from tqdm import tqdm
+
+    tqdm.set_lock(threading.RLock())  # Its default is also for other processes.
+    return tqdm
 
 
 def say(line: str) -> None:
     """Writes a line to standard error, above the progress bars."""
     # A closed standard error must not stop the work.
     with contextlib.suppress(OSError, ValueError):
-        tqdm.write(line, file=sys.stderr)
+        _tqdm().write(line, file=sys.stderr)
         sys.stderr.flush()
 
 
@@ -34,7 +40,7 @@ class ProgressBar:
     def __init__(self, label, total=None, unit="", minutes=None, used=0.0):
         self._options = {"desc": label, "total": total, "unit": f" {unit}" if unit else ""}
         self._seconds_left = None if minutes is None else 60 * (minutes - used)
-        self._bar: tqdm | None = None
+        self._bar: Any = None
         self._last_line = 0.0
 
     def __enter__(self) -> Self:
@@ -50,10 +56,12 @@ class ProgressBar:
         """Sets the number of finished units, the total if given, and a note such as the loss."""
         with contextlib.suppress(OSError, ValueError):
             is_first = self._bar is None
-            bar = self._bar or self._start(done)
+            bar = self._start(done) if is_first else self._bar
             self._options["total"] = total or self._options["total"]
             bar.n = max(bar.n, done)
-            bar.total = self._reachable(bar, self._options["total"])
+            reachable = self._reachable(bar, self._options["total"])
+            # A total may be an estimate that is too low.
+            bar.total = reachable if reachable and reachable >= bar.n else None
             bar.bar_format = _BAR if bar.total else _NO_BAR
             bar.set_postfix_str(note, refresh=is_first)
             bar.update(0)  # draws, unless it has just done so
@@ -67,7 +75,7 @@ class ProgressBar:
         is_terminal = sys.stderr.isatty()
         where = {"file": sys.stderr if is_terminal else io.StringIO(), "initial": done}
         how = {"miniters": 0, "smoothing": 0, "dynamic_ncols": True, "bar_format": _NO_BAR}
-        self._bar = tqdm(mininterval=0.1 if is_terminal else float("inf"),
+        self._bar = _tqdm()(mininterval=0.1 if is_terminal else float("inf"),
                          **self._options, **where, **how)  # fmt: skip
         return self._bar
 

@@ -10,9 +10,9 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
+from keras_transformer.cli.arguments import Option, add_option, options_of
 from keras_transformer.cli.backend import TRAINING_STREAMS
 from keras_transformer.cli.corpus_defaults import CHOSEN
-from keras_transformer.cli.options import Option, add_option, options_of
 from keras_transformer.cli.task_commands import TaskCommands, commands_of
 from keras_transformer.errors import UserError, did_you_mean, one_line
 from keras_transformer.files import read_small_file, require_file

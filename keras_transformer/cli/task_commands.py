@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from keras_transformer.cli.options import Option, options_of
+from keras_transformer.cli.arguments import Option, options_of
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Task
 from keras_transformer.settings.base import Settings

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, require_file
 from keras_transformer.layouts import CONFIG_FILE, RECIPE_FILE, SETTINGS_FILE, SHORTLIST_FILE
@@ -138,8 +139,6 @@ def write_answers(arguments, progress, chunks, answers, options) -> int:
 def save_answers(path: str | None, answers: Iterable[str]) -> None:
     """Writes answers to the file of `--output`, if it is given, one per line."""
     if path:
-        from keras_transformer.cli.progress import say  # slow to import
-
         with open_output(path) as file:
             file.writelines(answer + "\n" for answer in answers)
         say(f"wrote {path}")
@@ -148,8 +147,6 @@ def save_answers(path: str | None, answers: Iterable[str]) -> None:
 def report_split(translator: Any, num_lines: int) -> None:
     """Prints the number of lines that were translated in parts, if there are any."""
     if translator.num_split:
-        from keras_transformer.cli.progress import say  # slow to import
-
         say(f"split {translator.num_split:,} of {num_lines:,} lines and joined the answers")
 
 

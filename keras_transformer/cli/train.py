@@ -16,9 +16,9 @@ from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend, load_backend_in_streams
 from keras_transformer.cli.corpus_defaults import choose_settings, keep_settings
 from keras_transformer.cli.plan import describe_plan
+from keras_transformer.cli.prepare import load_vocabulary
 from keras_transformer.cli.progress import ProgressBar, say
 from keras_transformer.cli.task_commands import commands_of
-from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layouts import CHECKPOINT_FOLDER, VALID_FILES, find_config
@@ -30,7 +30,7 @@ from keras_transformer.settings.transformer_config import TransformerConfig
 _POOR_SCORE = 10  # BLEU or F1
 
 
-def define_options(parser: argparse.ArgumentParser) -> None:
+def train_options(parser: argparse.ArgumentParser) -> None:
     names = tuple(train_settings.all_experiments())
     width = max(map(len, names))
     rows = (f"  {name:<{width}}  {train_settings.describe_experiment(name)}" for name in names)
@@ -61,7 +61,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     train_settings.add_tables(parser)
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run_train(arguments: argparse.Namespace) -> None:
     values = train_settings.resolve(arguments)
     commands = commands_of(get_task(values["task"]))
     if arguments.print_config:
@@ -158,11 +158,10 @@ def program() -> str:
 
 def training_progress(output: str, max_minutes: float | None) -> ProgressBar:
     """Returns a training's progress bar, whose time includes the minutes of earlier runs."""
-    from keras_transformer.training.checkpoints import Checkpoints
-    from keras_transformer.training.checkpoints import Progress as SavedProgress
+    from keras_transformer.training.checkpoints import Checkpoints, Progress
 
     state = Checkpoints(pathlib.Path(output, CHECKPOINT_FOLDER)).metadata() or {}
-    used = SavedProgress.from_dict(state).minutes
+    used = Progress.from_dict(state).minutes
     return ProgressBar("training", unit="steps", minutes=max_minutes, used=used)
 
 

@@ -1,24 +1,27 @@
-"""`keras-transformer translate`: translates text line by line."""
+"""`translate`, `score` and `shortlist`: the commands for text and its translations."""
 
 import functools
+import math
 
 from keras_transformer.cli import text_files
 from keras_transformer.cli.arguments import (
     add_constraint_options,
     add_line_options,
     add_long_lines,
+    add_model_option,
     add_options,
     add_shortlist_option,
     load_pipeline,
 )
-from keras_transformer.cli.progress import ProgressBar
+from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.progress import ProgressBar, say
 from keras_transformer.cli.text_files import as_line
 from keras_transformer.errors import UserError
 
 _N_BEST_ADVICE = "with --n-best split the line into sentences, or use --long-lines truncate"
 
 
-def define_options(parser):
+def translate_options(parser):
     files, batches = add_line_options(parser, "translated")
     text = "beginning of each answer, line by line; an empty line leaves it free"
     add_options(files, {"--prefix FILE": text})
@@ -27,7 +30,7 @@ def define_options(parser):
     add_constraint_options(parser)
 
 
-def run(arguments):
+def run_translate(arguments):
     inputs = [arguments.input or "-", arguments.prefix, *arguments.model]
     text_files.check_output(arguments.output, inputs)
     if arguments.n_best is not None and arguments.long_lines == "split":
@@ -94,3 +97,96 @@ def _answers(translator, prefixes, arguments, chunk, number, options):
         for rank, answer in enumerate(answers, start=1):
             text = as_line(answer.text).replace("\t", " ")
             yield f"{number + offset}\t{rank}\t{answer.score:.6f}\t{text}"
+
+
+_CHUNK_SIZE = 1024
+_ADVICE = "split it and its target into sentences, or use --long-lines truncate"
+
+
+def score_options(parser):
+    files = parser.add_argument_group("model and files")
+    add_model_option(files, required=True)
+    inputs = {
+        "--source FILE": "UTF-8 text, one sentence a line, .gz too",
+        "--target FILE": "its translation, line by line",
+    }
+    add_options(files, inputs, required=True)
+    add_options(files, {"--output FILE": "file of scores (default: standard output)"})
+    add_options(parser, {"--per-token": "write the log-probability of each token too"})
+    batches = parser.add_argument_group("batches")
+    add_options(batches, {"--batch-size N=32": "number of sentences computed at once"})
+    add_long_lines(batches, ("truncate", "error"), "error", "; target lines are never cut")
+
+
+def run_score(arguments):
+    names = (arguments.source, arguments.target)
+    text_files.check_output(arguments.output, [*names, *arguments.model])
+    sources = text_files.read_all_lines(arguments.source, "source")
+    targets = text_files.read_all_lines(arguments.target, "target")
+    text_files.require_same_length(zip(names, (sources, targets), strict=True))
+    load_backend()
+    from keras_transformer import Translator
+
+    translator = Translator.load(arguments.model)
+    if arguments.long_lines != "truncate":
+        limits = translator.max_source_length, repr(arguments.source)
+        text_files.check_lengths(translator.source_tokenizer, sources, *limits, advice=_ADVICE)
+    if translator.model.config.max_length is not None:
+        limits = translator.model.config.max_length, repr(arguments.target)
+        advice = "shorten it and its source"
+        text_files.check_lengths(translator.target_tokenizer, targets, *limits, advice=advice)
+    total_log_probability, total_tokens, num_scored = 0.0, 0, 0
+    with (
+        text_files.open_output(arguments.output) as output,
+        ProgressBar("scoring", total=len(sources), unit="lines") as progress,
+    ):
+        for chunk in text_files.chunks(zip(sources, targets, strict=True), _CHUNK_SIZE):
+            scores = translator.score(
+                *map(list, zip(*chunk, strict=True)),
+                batch_size=arguments.batch_size,
+                progress=lambda done, _, before=num_scored: progress.update(before + done),
+            )
+            for score in scores:
+                fields = [f"{score.log_probability:.6f}", str(score.num_tokens)]
+                if arguments.per_token:
+                    fields.append(" ".join(f"{x:.6f}" for x in score.token_log_probabilities))
+                output.write("\t".join(fields) + "\n")
+                total_log_probability += score.log_probability
+                total_tokens += score.num_tokens
+            num_scored += len(chunk)
+    perplexity = math.exp(-total_log_probability / total_tokens)
+    say(
+        f"{len(sources):,} lines, {total_tokens:,} tokens, "
+        f"log-probability {total_log_probability:.2f}, perplexity {perplexity:.3f}"
+    )
+
+
+def shortlist_options(parser):
+    options = {
+        "--model DIR": "model directory, into which the shortlist is written",
+        "--source FILE": "training text in the source language, .gz too",
+        "--target FILE": "its translation, line by line",
+    }
+    add_options(parser, options, required=True)
+    numbers = {
+        "--candidates N=50": "number of candidates for each source subword",
+        "--frequent N=100": "number of the most frequent target subwords, which are always allowed",
+    }
+    add_options(parser, numbers)
+
+
+def run_shortlist(arguments):
+    from keras_transformer.data import EncodedCorpus, ParallelTextCorpus
+
+    corpus = ParallelTextCorpus(arguments.source, arguments.target)
+    total = len(corpus)  # reads all lines, and raises if one is damaged or has no partner
+    load_backend()
+    from keras_transformer import Translator
+    from keras_transformer.inference import Shortlist
+
+    tokenizers = Translator.load(arguments.model).tokenizers
+    with ProgressBar("encoding", total, unit="pairs") as progress:
+        encoded = EncodedCorpus.from_corpus(corpus, *tokenizers, progress=progress.update)
+    say(f"Learning the translations of {tokenizers.source.vocab_size:,} source subwords.")
+    shortlist = Shortlist.learn(encoded, tokenizers, arguments.candidates, arguments.frequent)
+    say(f"wrote {shortlist.save(arguments.model)}")

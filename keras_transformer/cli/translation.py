@@ -11,16 +11,18 @@ from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
     add_constraint_options,
     add_long_lines,
+    add_option,
     add_options,
     add_shortlist_option,
     is_given,
     load_pipeline,
+    options_of,
 )
-from keras_transformer.cli.options import add_option, options_of
+from keras_transformer.cli.progress import ProgressBar, say
 from keras_transformer.cli.task_commands import Corpora, TaskCommands
 from keras_transformer.cli.translation_data import TranslationData, mixture_entries
 from keras_transformer.errors import UserError
-from keras_transformer.translation.settings import BLEU_TOKENIZERS
+from keras_transformer.translation.task import BLEU_TOKENIZERS
 
 # Options of `evaluate` that replace --source and --reference.
 _DATASET = ("dataset", "source_language", "data_dir")
@@ -37,9 +39,7 @@ class TranslationCommands(TaskCommands):
     )
     commands = {
         "prepare": "keras_transformer.cli.prepare",
-        "translate": "keras_transformer.cli.translate",
-        "score": "keras_transformer.cli.score",
-        "shortlist": "keras_transformer.cli.shortlist",
+        **dict.fromkeys(("translate", "score", "shortlist"), "keras_transformer.cli.translate"),
     }
     data = TranslationData
     headings = {"data": "sentence pairs: two text files, one TSV file, or a dataset by name"}
@@ -159,7 +159,6 @@ def _dataset_to_score(arguments):
 
 def _translate(task, arguments, sources):
     translator, options = load_pipeline(arguments, task)
-    from keras_transformer.cli.progress import ProgressBar, say  # slow to import
     from keras_transformer.decoding import search_to_dict
 
     long_lines = arguments.long_lines or "split"

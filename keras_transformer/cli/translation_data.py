@@ -1,10 +1,11 @@
-"""The data of translation on the command line: options, and the corpora that they name."""
+"""The data of translation on the command line: its options and corpora, and what looks wrong."""
 
+import itertools
 import logging
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from keras_transformer.cli.backend import load_backend
@@ -143,7 +144,7 @@ def _open_mixture(values):
 
 def _given_tokenizer(values):
     """Returns the source tokenizer of `--vocabulary` or `--start-from`; None without them."""
-    from keras_transformer.cli.vocab import load_vocabulary  # slow to import
+    from keras_transformer.cli.prepare import load_vocabulary  # slow to import
     from keras_transformer.data.tokenizer_pair import TokenizerPair
 
     folder = values["start_from"]
@@ -176,7 +177,6 @@ def _columns(text):
 def _open_texts(values):
     """Returns the corpora for training and validation, whose lines have been read and checked."""
     from keras_transformer.data.mixed_corpus import hold_out
-    from keras_transformer.translation.text_warnings import text_warnings
 
     corpus = _open_text(values)
     num_pairs = len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
@@ -228,3 +228,61 @@ def _open_prepared(values):
         raise UserError(f"{rule}. Received: --max-length {values['max_length']}")
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
     return Corpora(prepared.read("train"), prepared.valid_text, *tokenizers)
+
+
+# A choice: 29,000 image captions are enough for captions, see docs/results.md.
+FEW_PAIRS = 10_000
+_SHARE_OF_COPIES = 0.01
+_SAMPLE = 100_000  # pairs whose words are collected
+_WORD = re.compile(r"\w+")
+
+
+def text_warnings(train_corpus: Any, valid_corpus: Any, adapts: bool) -> Iterator[str]:
+    """Yields warnings with figures; to adapt a model (`adapts`), few pairs are enough."""
+    valid = list(valid_corpus)
+    valid_sources, leaked = {source.strip() for source, _ in valid}, set()
+    words: tuple[set, set] = set(), set()
+    empty: list[int] = []
+    num_pairs = num_copies = 0
+    for num_pairs, (source, target) in enumerate(train_corpus, start=1):
+        if len(empty) < 3 and not (source.strip() and target.strip()):
+            empty.append(num_pairs)
+        num_copies += source == target != ""
+        if source.strip() in valid_sources:
+            leaked.add(source.strip())
+        if num_pairs <= _SAMPLE:
+            words[0].update(_words(source))
+            words[1].update(_words(target))
+    if num_pairs < FEW_PAIRS and not adapts:
+        few = f"{num_pairs:,} training pairs are few (below {FEW_PAIRS:,}): expect poor answers to"
+        yield f"{few} new text. Add text, or adapt a published model (--start-from)."
+    if empty:
+        # Pairs of the file may be held out.
+        numbers = getattr(train_corpus, "numbers", range(1, num_pairs + 1))
+        shown = ", ".join(f"{numbers[number - 1]:,}" for number in empty)
+        yield f"The first pairs with an empty side are {shown} (from 1)."
+    first = list(itertools.islice(train_corpus, 10))
+    are_names = [all(map(_WORD.fullmatch, pair)) for pair in first]
+    if len(first) > 1 and are_names[0] and not any(are_names[1:]):
+        advice = f"remove the line, or for --tsv give --columns {','.join(first[0])}"
+        yield f"The first pair, {first[0]}, looks like names of columns: {advice}."
+    if num_copies >= _SHARE_OF_COPIES * num_pairs:
+        share = f"{num_copies:,} of {num_pairs:,} training pairs ({num_copies / num_pairs:.1%})"
+        yield f"{share} have the same text on both sides: the model learns to copy."
+    if num_leaks := sum(source.strip() in leaked for source, _ in valid):
+        share = f"{num_leaks:,} of {len(valid):,} validation sources ({num_leaks / len(valid):.1%})"
+        yield f"{share} are in the training text too: their scores are too good."
+
+    def share_known(side, known):
+        found = [word in known for pair in valid for word in _words(pair[side])]
+        return sum(found) / max(len(found), 1)
+
+    in_sources, in_targets = (share_known(0, known) for known in words)
+    if in_targets > in_sources and share_known(1, words[0]) > share_known(1, words[1]):
+        shares = f"{in_targets:.0%} of its source words are in the training targets, "
+        shares += f"{in_sources:.0%} in the training sources"
+        yield f"Source and target of the validation text seem exchanged: {shares}."
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())

@@ -47,7 +47,7 @@ sys.stdout.buffer.write(answer["translation"][0].numpy())
 """
 
 
-def define_options(parser: argparse.ArgumentParser) -> None:
+def quickstart_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `quickstart`."""
     text = "model directory and plots (default: %(default)s)"
     add_options(parser, {"--output DIR": text}, default="runs/quickstart")
@@ -57,7 +57,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser, {"--minutes M": text}, default=5.0)
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run_quickstart(arguments: argparse.Namespace) -> None:
     """Trains, evaluates and exports a model of the built-in corpus."""
     start = time.monotonic()
     output = pathlib.Path(arguments.output)

@@ -14,10 +14,9 @@ import keras
 
 from keras_transformer.data import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.errors import NO_ROOM, StoppedBySignal, UserError
+from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.training_settings import TrainingSettings
-from keras_transformer.signals import StopSignals
 from keras_transformer.training.callbacks import (
     RoundCallbacks,
     StepProgress,

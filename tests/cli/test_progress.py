@@ -2,6 +2,7 @@
 
 import io
 import re
+import types
 
 import pytest
 import tqdm.std
@@ -32,7 +33,8 @@ def clock(monkeypatch):
 @pytest.fixture
 def terminal(monkeypatch):
     stream = Terminal()
-    monkeypatch.setattr("sys.stderr", stream)
+    # pytest itself replaces `sys.stderr` after the fixtures.
+    monkeypatch.setattr(progress_module, "sys", types.SimpleNamespace(stderr=stream))
     return stream
 
 

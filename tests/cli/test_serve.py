@@ -18,7 +18,7 @@ def no_backend(monkeypatch):
     def load(streams):
         raise AssertionError("TensorFlow is loaded before the error")
 
-    monkeypatch.setattr("keras_transformer.cli.serve.load_backend_in_streams", load)
+    monkeypatch.setattr("keras_transformer.cli.export.load_backend_in_streams", load)
 
 
 def test_mistakes(refuse, no_backend, kept_translator_directory, tmp_path):

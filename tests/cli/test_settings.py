@@ -17,7 +17,7 @@ from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, TransformerConfig, get_preset
 from keras_transformer.settings.base import check_value, choices_of, settings_fields
 from keras_transformer.training import TrainingSettings
-from keras_transformer.translation.settings import TranslationSettings
+from keras_transformer.translation.task import TranslationSettings
 
 SETTINGS = train_options()
 PARSER = build_parser("train")

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from keras_transformer.cli.translation_data import text_warnings
 from keras_transformer.data import PairsCorpus
 from keras_transformer.training import TrainingResult
-from keras_transformer.translation.text_warnings import text_warnings
 
 WORDS = {
     "the {} {} is {}": ["red", "blue", "green"] + ["house", "dog", "tree"] + ["big", "old", "man"],

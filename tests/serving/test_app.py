@@ -241,7 +241,7 @@ def wait_for(client, line):
 
 STUCK = """
 import asyncio, socket, threading, uvicorn
-from keras_transformer.signals import StopSignals
+from keras_transformer.errors import StopSignals
 from keras_transformer.serving.protocol import HttpServer
 
 async def app(scope, receive, send):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from keras_transformer.cli.options import add_option, options_of, value_parser
+from keras_transformer.cli.arguments import add_option, options_of, value_parser
 from keras_transformer.serving import ServerSettings
 from keras_transformer.settings.base import (
     Count,

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from keras_transformer.errors import StoppedBySignal
-from keras_transformer.signals import StopSignals
+from keras_transformer.errors import StoppedBySignal, StopSignals
 from keras_transformer.training import Checkpoints
 from keras_transformer.training.metrics import TokenEvaluator
 from tests.closeness import assert_all_close
