@@ -20,12 +20,6 @@ def _lengths(num_pairs=20_000, seed=0):
     return source, target
 
 
-def _padded(shapes, source, target):
-    assigned = assign_shapes(shapes, source, target)
-    widths = np.array([(shape.source_width, shape.target_width) for shape in shapes])
-    return (widths[assigned] * [1, 2]).sum()  # a target position costs twice a source one
-
-
 @pytest.mark.parametrize("max_shapes", [1, 2, 24])
 def test_every_pair_has_the_smallest_of_the_shapes_that_hold_it(max_shapes):
     source, target = _lengths()
@@ -36,20 +30,6 @@ def test_every_pair_has_the_smallest_of_the_shapes_that_hold_it(max_shapes):
     padded = widths @ [1, 2]  # a target position costs twice a source one
     least = np.where(fits, padded, np.iinfo(int).max).min(axis=1)
     np.testing.assert_array_equal(padded[assign_shapes(shapes, source, target)], least)
-
-
-def test_more_shapes_pad_less_and_better_than_equal_steps():
-    source, target = _lengths()
-    padded = [
-        _padded(choose_shapes(source, target, BatchSize(1024, 8), number), source, target)
-        for number in (1, 4, 12, 24)
-    ]
-    assert padded == sorted(padded, reverse=True)
-    # The same number of shapes as steps of the longer side.
-    longer = np.maximum(source, target)
-    steps = np.linspace(longer.min(), longer.max(), 25)[1:]
-    uniform = 3 * np.ceil(steps[np.searchsorted(steps, longer)]).sum()
-    assert padded[-1] < 0.98 * uniform
 
 
 def test_two_clusters_get_their_two_shapes():

@@ -16,7 +16,6 @@ from keras_transformer.data import (
     SubwordTokenizer,
     TokenBatches,
     prepare_corpus,
-    train_sentencepiece,
 )
 from keras_transformer.data.mixed_corpus import Mixture
 from keras_transformer.errors import UserError
@@ -62,6 +61,8 @@ def test_proportions_are_those_counted_by_hand(packed_width):
         total = sum(epochs[begin : begin + 3], collections.Counter())
         assert {total[x] for x in "abcdef"} == {1}
     assert epochs[:3] != epochs[3:], "another round has another order"
+    validation = TokenBatches(mixed(), 24, shuffle=False, **options)
+    assert set(epoch_of(validation, 1).values()) == {1}, "every pair once"
 
 
 @pytest.mark.parametrize("trial", range(8))
@@ -82,11 +83,6 @@ def test_in_any_stretch_of_epochs_all_pairs_of_a_corpus_are_as_frequent(trial):
         assert of_corpus.sum() == share * (end + 1 - begin)
         # A stretch has parts of at most two rounds besides whole ones.
         assert of_corpus.max() - of_corpus.min() <= 2
-
-
-def test_validation_has_every_pair_once():
-    batches = TokenBatches(mixed(), 24, row_multiple=1, shuffle=False)
-    assert set(epoch_of(batches, 1).values()) == {1} and len(epoch_of(batches, 1)) == 8
 
 
 def test_pairs_that_are_left_out_have_no_share():
@@ -128,27 +124,3 @@ def test_a_prepared_corpus_is_mixed_as_its_text(tmp_path, monkeypatch):
 def test_a_wrong_mixture_is_named(weights, tags, message):
     with pytest.raises(UserError, match=re.escape(message)):
         MixedCorpus(CORPORA, weights, tags)
-
-
-# Normalization changes the second, which has a full-width and a circled character.
-TAGS = (">>fra<<", "＞①", "<bt>")
-LINES = ["the red house", "the blue house ①", "a red door and a blue door"] * 3
-
-
-def test_tags_are_whole_pieces_in_python_in_the_graph_and_with_bpe_dropout():
-    tokenizer = train_sentencepiece(LINES, 296, symbols=TAGS, allow_fewer=True)
-    assert tokenizer.symbols == TAGS
-    corpora = {tag: [(line, "") for line in ["the red house", "x"]] for tag in TAGS}
-    texts = [s for s, _ in MixedCorpus(corpora, dict.fromkeys(TAGS, 1), {t: t for t in TAGS})]
-    texts += ["<bt> >>fra<< the  door", "<bt>a", "a <bt>>>fra<<"]
-    rows = tokenizer.encode_batch(texts)
-    for text, ids in zip(texts, rows, strict=True):
-        assert sum(tokenizer.pieces(ids).count(tag) for tag in TAGS) == sum(map(text.count, TAGS))
-    assert tokenizer.decode_batch(rows)[0] == texts[0]
-    graph = pytest.importorskip("tensorflow_text") and tokenizer.in_graph()
-    assert graph.tokenize([text.encode() for text in texts]).to_list() == rows
-    dropped = tokenizer.encode_batch(texts, dropout=0.6, seed=1)
-    assert dropped != rows
-    for text, ids in zip(texts, dropped, strict=True):
-        found = [piece for piece in tokenizer.pieces(ids) if piece in TAGS]
-        assert found == re.findall("|".join(TAGS), text)

@@ -1,4 +1,4 @@
-"""Vocabularies, batches, initial weights and BPE-dropout are the same in every process."""
+"""Vocabularies, batches and BPE-dropout are the same in every process."""
 
 import json
 import os
@@ -9,15 +9,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, random, sys, zlib
-import keras
 from keras_transformer.data import (
     EncodedCorpus, PairsCorpus, TokenBatches, build_subword_vocabulary, train_sentencepiece,
 )
 from keras_transformer.data.vocabularies import sample_lines
-from keras_transformer.models import Transformer
-
-def checksum(*values):
-    return [zlib.crc32(keras.ops.convert_to_numpy(value).tobytes()) for value in values]
 
 draw = random.Random(0)
 words = ["".join(draw.choices("abcdefgh", k=draw.randint(1, 5))) for _ in range(80)]
@@ -35,18 +30,15 @@ for packed_width in (None, 40):
     batches = TokenBatches(encoded, 200, seed=7, packed_width=packed_width)
     for epoch in (0, 3):
         batch = [(*inputs.values(), labels) for inputs, labels, _ in batches.batches(epoch)]
-        found[f"{packed_width} {epoch}"] = [checksum(*arrays) for arrays in batch]
-keras.utils.set_random_seed(5)
-found["weights"] = checksum(*Transformer.from_preset("tiny", vocab_size=9).variables)
+        found[f"{packed_width} {epoch}"] = [[zlib.crc32(a) for a in arrays] for arrays in batch]
 json.dump(found, sys.stdout)
 """
 
 
-def test_vocabularies_batches_weights_and_dropout_are_the_same_in_another_process(capsys):
+def test_vocabularies_batches_and_dropout_are_the_same_in_another_process(capsys):
     exec(PROGRAM, {})
     here = json.loads(capsys.readouterr().out)
     others = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "2"}
-    others |= {"TF_NUM_INTRAOP_THREADS": "3", "TF_ENABLE_ONEDNN_OPTS": "1"}
     command = [sys.executable, "-c", PROGRAM]
     result = subprocess.run(command, env=os.environ | others, capture_output=True, text=True)
     there = json.loads(result.stdout or result.stderr[-2000:])

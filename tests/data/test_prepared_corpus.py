@@ -154,18 +154,6 @@ def test_an_earlier_one_is_replaced_whole_and_nothing_else_is(prepared):
         prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
 
 
-def test_what_fails_half_way_leaves_the_earlier_one(prepared):
-    def broken():
-        yield from pairs(20)
-        raise UserError("line 21 is broken")
-
-    before = prepared.read()
-    with pytest.raises(UserError, match="line 21 is broken"):
-        prepare_corpus(prepared.directory, broken(), None, LETTERS)
-    assert_equal(PreparedCorpus.load(prepared.directory).read(), before)
-    assert [path.name for path in prepared.directory.parent.iterdir()] == ["prepared"]
-
-
 LINES = [text for pair in pairs(200) for text in pair]
 TAGGED, OTHER = (
     train_sentencepiece(LINES, vocab_size=size, allow_fewer=True, symbols=["<x>"])
@@ -180,7 +168,7 @@ def mixed(weight=2):
     return MixedCorpus(corpora, weights, tags={"second": "<x>"})
 
 
-CORPORA = {"plain": (pairs(1000), None, LETTERS), "mixed": (mixed(), VALID, TAGGED, LETTERS)}
+MIXED = mixed(), VALID, TAGGED, LETTERS
 
 
 @pytest.fixture
@@ -189,47 +177,45 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr("keras_transformer.data.preparation._PAIRS_AT_ONCE", 50)
 
 
+def expected_in(folder):
+    prepare_corpus(folder / "one" / "corpus", *MIXED, max_length=10)
+    return content(folder / "one" / "corpus")
+
+
 def content(directory):
     assert [path.name for path in directory.parent.iterdir()] == [directory.name]
     files = (path for path in directory.rglob("*") if path.is_file())
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
-def expected_of(name, folder):
-    prepare_corpus(folder / "one" / "corpus", *CORPORA[name], max_length=10)
-    return content(folder / "one" / "corpus")
-
-
-@pytest.mark.parametrize("name", CORPORA)
-def test_the_files_are_those_of_one_process_in_any_order(name, tmp_path, small_blocks):
-    expected = expected_of(name, tmp_path)
+def test_the_files_are_those_of_one_process_in_any_order(tmp_path, small_blocks):
+    expected = expected_in(tmp_path)
     # The last has parts of another division, which are not used.
     for number, order in enumerate([[(1, 1)], [(3, 3), (1, 3), (2, 3)], [(1, 3), (2, 2), (1, 2)]]):
         directory = tmp_path / str(number) / "corpus"
         for part in order[:-1]:
-            assert prepare_corpus(directory, *CORPORA[name], max_length=10, part=part) is None
+            assert prepare_corpus(directory, *MIXED, max_length=10, part=part) is None
             assert not directory.exists()
-        prepared = prepare_corpus(directory, *CORPORA[name], max_length=10, part=order[-1])
+        prepared = prepare_corpus(directory, *MIXED, max_length=10, part=order[-1])
         assert prepared.directory.resolve() == directory.resolve()
         assert content(directory) == expected
 
 
 def test_parts_of_other_text_or_options_are_told_and_not_used(tmp_path, caplog, small_blocks):
     caplog.set_level(logging.INFO)
-    expected, directory = expected_of("mixed", tmp_path), tmp_path / "2" / "c"
+    expected, directory = expected_in(tmp_path), tmp_path / "2" / "c"
     others = [
         {"max_length": 9}, {"source_tokenizer": OTHER},
         {"train_corpus": mixed(weight=3)}, {"valid_corpus": None},
     ]  # fmt: skip
     names = ("train_corpus", "valid_corpus", "source_tokenizer", "target_tokenizer")
-    arguments = dict(zip(names, CORPORA["mixed"], strict=True), max_length=10)
+    arguments = dict(zip(names, MIXED, strict=True), max_length=10)
     assert prepare_corpus(directory, **arguments, part=(2, 2)) is None
     for other in others:
         caplog.clear()
         assert prepare_corpus(directory, **(arguments | other), part=(1, 2)) is None
-        warning, note = caplog.messages[-2:]
+        warning = caplog.messages[-2]
         assert "parts of other text, vocabulary or options, which are not used: 2-of-2" in warning
-        assert "Part 1 of 2 is complete; parts that are missing: 1" in note
     prepare_corpus(directory, **arguments, part=(1, 2))
     assert content(directory) == expected
 
@@ -237,7 +223,7 @@ def test_parts_of_other_text_or_options_are_told_and_not_used(tmp_path, caplog, 
 @pytest.mark.parametrize("part", [(0, 3), (4, 3)])
 def test_a_part_is_in_range(part, tmp_path):
     with pytest.raises(ValueError, match="1 <= i <= p. Received: part="):
-        prepare_corpus(tmp_path, *CORPORA["plain"], part=part)
+        prepare_corpus(tmp_path, *MIXED, part=part)
 
 
 def test_a_part_that_was_killed_is_encoded_again_and_a_complete_one_is_not(tmp_path, small_blocks):
@@ -249,7 +235,7 @@ def test_a_part_that_was_killed_is_encoded_again_and_a_complete_one_is_not(tmp_p
             if len(seen) == limit:
                 raise KeyboardInterrupt
 
-        return prepare_corpus(directory, *CORPORA["mixed"], 10, progress, part)
+        return prepare_corpus(directory, *MIXED, 10, progress, part)
 
     with pytest.raises(KeyboardInterrupt):
         encode((1, 2), limit=4)
@@ -257,4 +243,4 @@ def test_a_part_that_was_killed_is_encoded_again_and_a_complete_one_is_not(tmp_p
         assert encode((1, 2)) is None
         assert len(seen) == 4 + 8, "500 pairs in blocks of 70, once"
     encode((2, 2))
-    assert content(directory) == expected_of("mixed", tmp_path / "other")
+    assert content(directory) == expected_in(tmp_path / "other")

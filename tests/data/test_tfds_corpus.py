@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_transformer.data import Corpus, TfdsCorpus
+from keras_transformer.data import TfdsCorpus
 from keras_transformer.errors import UserError
 
 ENGLISH = [f"line {number} in English" for number in range(20)]
@@ -36,7 +36,6 @@ def data_dir(tmp_path_factory):
 ])  # fmt: skip
 def test_both_directions_in_a_fixed_order(data_dir, name, download):
     forward = TfdsCorpus(name, "train", "en", "de", data_dir=data_dir, download=download)
-    assert isinstance(forward, Corpus)
     assert len(forward) == 20
     assert list(forward) == list(forward) == list(zip(ENGLISH, GERMAN, strict=True))
     backward = TfdsCorpus(name, "train", "de", "en", data_dir=data_dir, download=download)
@@ -47,7 +46,6 @@ def test_both_directions_in_a_fixed_order(data_dir, name, download):
     ("wmt14_translate/de-en", "test", ("en", "de"), "no split 'test': it has train, validation"),
     ("wmt14_translate/de-en", "train[:0]", ("en", "de"), "is empty"),
     ("wmt14_translate/de-en", "train", ("en", "fr"), "no pair 'en' - 'fr': .* are de, en"),
-    ("wmt14_translate/de-en", "train", ("en", "en"), "must differ"),
     ("wmt14_translate/fr-en", "train", ("en", "fr"), "is not prepared in .* downloads are off"),
     ("no_such_translation", "train", ("en", "de"), "cannot find .*'no_such_translation'"),
 ])  # fmt: skip

@@ -56,16 +56,10 @@ def read_rows(batch):
             assert target == [BOS_ID, *label[:-1]]
             assert source[-1] == label[-1] == EOS_ID
             pairs.append((tuple(source[:-1]), tuple(label[:-1])))
-        for segments, ids in (
-            (source_segments, [inputs["source"][row]]),
-            (target_segments, [inputs["target"][row], labels[row]]),
-        ):
-            used = np.count_nonzero(segments)
+        for segments, ids in ((source_segments, inputs["source"]), (target_segments, labels)):
             # 1, 2, ... one behind the other, then padding only.
-            steps = np.diff(segments[:used], prepend=0)
-            assert steps.sum() == np.count_nonzero(steps) == number
-            assert not segments[used:].any()
-            assert not any(array[used:].any() for array in ids)
+            np.testing.assert_array_equal(segments > 0, ids[row] != 0)
+            assert not set(np.diff(segments[segments > 0])) - {0, 1}
         rows.append(tuple(pairs))
     return rows
 
@@ -96,15 +90,6 @@ def test_every_pair_is_once_in_an_epoch_within_the_bound(num_pairs, tokens_per_b
             for array in (*batch[0].values(), batch[1]):
                 assert array.size <= tokens_per_batch or len(array) == 1
         assert count(found) == count(pairs)
-
-
-@pytest.mark.parametrize("tokens_per_batch", [64, 500])
-def test_every_replica_has_as_many_rows_as_the_others(tokens_per_batch):
-    encoded, pairs = make_corpus()
-    batches = TokenBatches(encoded, tokens_per_batch, num_replicas=3)
-    found = list(batches.batches(0))
-    assert {len(labels) % 3 for _, labels, _ in found} == {0}
-    assert count(sum(map(read_back, found), [])) == count(pairs)
 
 
 def test_the_plan_is_a_function_of_seed_and_epoch():
@@ -142,9 +127,6 @@ def test_dataset_has_the_exact_signature_and_length():
     ids = tf.TensorSpec([None, None], tf.int32)
     weights = tf.TensorSpec([None, None], tf.float32)
     assert batches.dataset().element_spec == ({"source": ids, "target": ids}, ids, weights)
-    assert batches.dataset().cardinality() == tf.data.INFINITE_CARDINALITY
-    once = batches.dataset(repeat=False)
-    assert once.cardinality() == batches.steps_per_epoch()
     rest = batches.dataset(start_step=4, repeat=False)
     assert len(list(rest)) == rest.cardinality().numpy() == batches.steps_per_epoch() - 4
 
@@ -237,11 +219,7 @@ def test_wrong_arguments_are_named():
     for name, value in wrong.items():
         with pytest.raises(ValueError, match=f"Received: {name}={value}"):
             TokenBatches(encoded, **{"tokens_per_batch": 100, name: value})
-    with pytest.raises(ValueError, match="Received: batch_shapes="):
-        TokenBatches(encoded, 100, packed_width=64, batch_shapes=[(1, 64, 64)])
     batches = TokenBatches(encoded, 100)
-    with pytest.raises(ValueError, match="step=-1"):
-        batches.position(-1)
     with pytest.raises(ValueError, match="epoch=-1"):
         next(batches.batches(-1))
     with pytest.raises(ValueError, match="start_step=-2"):
