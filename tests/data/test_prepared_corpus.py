@@ -204,10 +204,9 @@ def test_the_files_are_those_of_one_process_in_any_order(tmp_path, small_blocks)
 def test_parts_of_other_text_or_options_are_told_and_not_used(tmp_path, caplog, small_blocks):
     caplog.set_level(logging.INFO)
     expected, directory = expected_in(tmp_path), tmp_path / "2" / "c"
-    others = [
-        {"max_length": 9}, {"source_tokenizer": OTHER},
-        {"train_corpus": mixed(weight=3)}, {"valid_corpus": None},
-    ]  # fmt: skip
+    with pytest.raises(ValueError, match="1 <= i <= p. Received: part="):
+        prepare_corpus(directory, *MIXED, part=(4, 3))
+    others = {"source_tokenizer": OTHER}, {"train_corpus": mixed(weight=3)}, {"valid_corpus": None}
     names = ("train_corpus", "valid_corpus", "source_tokenizer", "target_tokenizer")
     arguments = dict(zip(names, MIXED, strict=True), max_length=10)
     assert prepare_corpus(directory, **arguments, part=(2, 2)) is None
@@ -218,29 +217,3 @@ def test_parts_of_other_text_or_options_are_told_and_not_used(tmp_path, caplog, 
         assert "parts of other text, vocabulary or options, which are not used: 2-of-2" in warning
     prepare_corpus(directory, **arguments, part=(1, 2))
     assert content(directory) == expected
-
-
-@pytest.mark.parametrize("part", [(0, 3), (4, 3)])
-def test_a_part_is_in_range(part, tmp_path):
-    with pytest.raises(ValueError, match="1 <= i <= p. Received: part="):
-        prepare_corpus(tmp_path, *MIXED, part=part)
-
-
-def test_a_part_that_was_killed_is_encoded_again_and_a_complete_one_is_not(tmp_path, small_blocks):
-    directory, seen = tmp_path / "c", []
-
-    def encode(part, limit=None):
-        def progress(count):
-            seen.append(count)
-            if len(seen) == limit:
-                raise KeyboardInterrupt
-
-        return prepare_corpus(directory, *MIXED, 10, progress, part)
-
-    with pytest.raises(KeyboardInterrupt):
-        encode((1, 2), limit=4)
-    for _ in range(2):
-        assert encode((1, 2)) is None
-        assert len(seen) == 4 + 8, "500 pairs in blocks of 70, once"
-    encode((2, 2))
-    assert content(directory) == expected_in(tmp_path / "other")

@@ -39,7 +39,6 @@ def test_decode_stops_at_eos_and_leaves_out_padding_and_bos(tokenizer):
     ids = tokenizer.encode("the red house")
     rest = tokenizer.encode("door")
     assert tokenizer.decode([BOS_ID, PAD_ID, *ids, EOS_ID, *rest, PAD_ID]) == "the red house"
-    assert "⁇" in tokenizer.decode([UNK_ID])
     assert tokenizer.decode([10**6]) == tokenizer.decode([-1]) == tokenizer.decode([UNK_ID])
     with pytest.raises(ValueError, match="Received: ids of shape"):
         tokenizer.decode([[1, 2]])
@@ -100,7 +99,6 @@ def test_files_lines_and_corpora_give_the_same_vocabulary(tmp_path):
     assert train_sentencepiece([plain, packed], 285).model == expected
     corpus = PairsCorpus(list(zip(WORDS[::2], WORDS[1::2], strict=False)))
     assert train_sentencepiece(corpus, 285).model == train_sentencepiece(WORDS[:8], 285).model
-    assert train_sentencepiece(str(plain), 280).model == train_sentencepiece(WORDS[:4], 280).model
 
 
 def test_lines_that_sentencepiece_skips_are_counted(caplog):
@@ -108,8 +106,7 @@ def test_lines_that_sentencepiece_skips_are_counted(caplog):
     fits, too_long = "好" * 5_461, "坏" * 5_462
     tokenizer = train_sentencepiece([*WORDS, fits, too_long, "\ud800" + too_long], 300)
     assert "2 lines of more than 16384 bytes are left out of the text for the vocab" in caplog.text
-    kept = [piece for piece in tokenizer.pieces(range(300)) if set(piece) & {"好", "坏"}]
-    assert kept and not any("坏" in piece for piece in kept)
+    assert {*"好坏"} & {*"".join(tokenizer.pieces(range(300)))} == {"好"}
 
 
 def test_a_size_that_the_text_cannot_fill_is_answered_with_the_largest_possible(caplog):

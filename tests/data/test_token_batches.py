@@ -205,14 +205,6 @@ def test_an_epoch_can_be_encoded_anew():
     assert batches.position(sum(steps) + 2) == (2, 2)
 
 
-def test_shapes_can_be_shared_with_another_corpus():
-    train, _ = make_corpus(2000, longest=30)
-    encoded, pairs = make_corpus(100, longest=60, seed=9)
-    shapes = TokenBatches(train, 512).batch_shapes
-    batches = TokenBatches(encoded, 512, shuffle=False, batch_shapes=shapes)
-    assert count(sum(map(read_back, batches.batches(0)), [])) == count(pairs)
-
-
 def test_wrong_arguments_are_named():
     encoded, _ = make_corpus(10)
     wrong = {"tokens_per_batch": 0, "row_multiple": 1.5, "seed": 2**64, "packed_width": 2**31}

@@ -46,7 +46,6 @@ def test_score_and_signature_are_those_of_the_sacrebleu_command(tmp_path):
 
 def test_exact_match_counts_sentences_that_equal_a_reference():
     hypotheses = ["eins", " Zwei ", "drei", "vier"]
-    assert exact_match(hypotheses, ["eins", "Zwei", "Drei", "fünf"]).score == 50.0
     assert exact_match(hypotheses, ["eins", "zwei", "Drei", "fünf"], lowercase=True).score == 75.0
     score = exact_match(hypotheses, [["x", "x", "x", "x"], ["eins", "y", "drei", "vier"]])
     assert (score.score, score.signature) == (75.0, "nrefs:2|case:mixed")
