@@ -28,61 +28,22 @@ def run(search, model, sentences, max_lengths, max_length=None, **ids):
     return search(model.step, state, np.array(max_lengths, "int32"), max_length, **ids)
 
 
-@pytest.mark.parametrize("alpha, normalization", [
-    (0.0, "gnmt"), (0.6, "length"), (2.0, "gnmt"),
-    *(pytest.param(*x, marks=pytest.mark.slow) for x in ((0.6, "gnmt"), (2.0, "length"))),
-])  # fmt: skip
-@pytest.mark.parametrize("vocabulary,max_length,beam_size", [
-    (4, 4, 108), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((5, 3, 80), (6, 2, 30))),
-])  # fmt: skip
-def test_a_beam_that_holds_every_prefix_finds_what_brute_force_finds(
-    vocabulary, max_length, beam_size, alpha, normalization
-):
-    search = BeamSearch(beam_size, alpha, n_best=7, length_normalization=normalization)
-    model = ToyModel(vocabulary, sharpness=2.0)
+@pytest.mark.parametrize("alpha, normalization", [(0.0, "gnmt"), (0.6, "length"), (2.0, "gnmt")])
+def test_a_beam_that_holds_every_prefix_finds_what_brute_force_finds(alpha, normalization):
+    search = BeamSearch(108, alpha, n_best=7, length_normalization=normalization)
+    model = ToyModel(4, sharpness=2.0)
     sentences = [11, 500, 700]
-    result = run(search, model, sentences, [max_length] * 3)
+    result = run(search, model, sentences, [4] * 3)
     for i, sentence in enumerate(sentences):
-        of_sentence = model.next_log_probabilities(sentence), vocabulary, alpha, 7, max_length, EOS
+        of_sentence = model.next_log_probabilities(sentence), 4, alpha, 7, 4, EOS
         expected = oracle.exhaustive_search(*of_sentence, PENALTIES[normalization])
         assert_same_hypotheses(hypotheses(result, i), expected)
 
 
-@pytest.mark.parametrize("vocabulary", [2, 3])
-@pytest.mark.parametrize("max_length", [1, 2, 3, 5])
-def test_tiny_vocabularies_match_brute_force_and_fill_up_with_unfinished_then_empty_places(
-    vocabulary, max_length
-):
-    model = ToyModel(vocabulary, seed=vocabulary, eos=1, bos=0)
-    beam_size = max(vocabulary**max_length, 6)
-    search = BeamSearch(beam_size, n_best=6)
-    result = run(search, model, [5, 6], [max_length] * 2, bos_id=0, eos_id=1, pad_id=7)
-    for i, sentence in enumerate([5, 6]):
-        next_log_probabilities = model.next_log_probabilities(sentence)
-        expected = oracle.exhaustive_search(
-            next_log_probabilities, vocabulary, 0.6, 6, max_length, eos=1
-        )
-        found = hypotheses(result, i)
-        assert_same_hypotheses(found[: len(expected)], expected)
-        assert found[len(expected) :] == [((), -np.inf, -np.inf)] * (6 - len(expected))
-    tokens, lengths = array(result.tokens), array(result.lengths)
-    assert np.all((tokens == 7) == (np.arange(max_length) >= lengths[..., None]))
-
-
-# Every two of a vocabulary, a beam and a penalty meet; all three would take three times as long.
-NARROW = [
-    pytest.param(
-        vocabulary,
-        beam_size,
-        *[(0.0, "gnmt"), (0.6, "gnmt"), (1.5, "length")][(i + j) % 3],
-        marks=pytest.mark.slow if (i + j) % 2 else (),
-    )
-    for i, vocabulary in enumerate([2, 3, 5, 40])
-    for j, beam_size in enumerate([1, 2, 4])
-]
-
-
-@pytest.mark.parametrize("vocabulary,beam_size,alpha,normalization", NARROW)
+@pytest.mark.parametrize("vocabulary, beam_size, alpha, normalization", [
+    (2, 4, 0.6, "gnmt"), (3, 2, 0.0, "gnmt"), (5, 1, 0.6, "gnmt"), (5, 4, 0.0, "gnmt"),
+    (40, 2, 1.5, "length"),
+])  # fmt: skip
 def test_narrow_beams_equal_a_plain_python_search(vocabulary, beam_size, alpha, normalization):
     eos = vocabulary - 1 if vocabulary < 4 else EOS
     sentences = list(range(0, 240, 24))
@@ -90,7 +51,9 @@ def test_narrow_beams_equal_a_plain_python_search(vocabulary, beam_size, alpha, 
     for n_best, seed, eos_bias in ((1, 0, 0.0), (beam_size, 1, -1.0)):
         model = ToyModel(vocabulary, seed, eos=eos, bos=0, eos_bias=eos_bias)
         search = BeamSearch(beam_size, alpha, n_best, normalization)
-        result = run(search, model, sentences, max_lengths, 12, bos_id=0, eos_id=eos)
+        result = run(search, model, sentences, max_lengths, 12, bos_id=0, eos_id=eos, pad_id=99)
+        lengths = array(result.lengths)[..., None]
+        assert np.all((array(result.tokens) == 99) == (np.arange(12) >= lengths))
         for i, sentence in enumerate(sentences):
             of_sentence = model.next_log_probabilities(sentence), beam_size, alpha, n_best
             expected = oracle.beam_search(
@@ -118,9 +81,8 @@ def test_patience_stops_when_so_many_hypotheses_have_ended(patience, n_best):
     assert np.all(scores <= best + 1e-5)
 
 
-@pytest.mark.parametrize("vocabulary", [4, 50])
-def test_greedy_equals_a_plain_loop_and_pads_after_eos(vocabulary):
-    model, received = ToyModel(vocabulary, seed=vocabulary), []
+def test_greedy_equals_a_plain_loop_and_pads_after_eos():
+    model, received = ToyModel(8, seed=4), []
     sentences, max_lengths = list(range(50)), [1 + i % 11 for i in range(50)]
 
     def step(tokens, parents, state):
@@ -147,19 +109,14 @@ def test_ties_go_to_the_lower_beam_and_the_lower_id():
 
 
 def test_the_search_stops_when_every_sentence_is_final():
-    calls = []
-    model = ToyModel(5, eos_bias=8.0)
+    model, steps = ToyModel(5, eos_bias=8.0), []
 
-    def counting_step(tokens, parents, state):
-        logits, state = model.step(tokens, parents, state)
-        calls.append(state["caches"][1][0])
-        return logits, state
+    def step(*arguments):
+        steps.append(arguments)
+        return model.step(*arguments)
 
-    search = BeamSearch(3, 0.6)
-    result = search(counting_step, model.start([1, 2], 3), [50, 50], 50)
-    assert array(result.lengths).max() <= 3
-    if keras.config.backend() != "jax":  # a traced loop body runs once
-        assert len(calls) < 10
+    result = BeamSearch(3, 0.6)(step, model.start([1, 2], 3), [50, 50], 50)
+    assert array(result.lengths).max() <= 3 and len(steps) < 10
 
 
 def test_limits_of_zero_give_empty_hypotheses_and_limits_are_cut_to_the_buffer():
@@ -171,38 +128,13 @@ def test_limits_of_zero_give_empty_hypotheses_and_limits_are_cut_to_the_buffer()
         assert np.all(np.isfinite(array(result.scores)))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_logits_are_normalized_and_added_in_float32(dtype):
-    model = ToyModel(12, seed=3, dtype=dtype)
-    result = run(BeamSearch(3), model, [7, 8], [10, 10])
-    assert keras.backend.standardize_dtype(result.scores.dtype) == "float32"
-    for i, sentence in enumerate([7, 8]):
-        expected = oracle.beam_search(model.next_log_probabilities(sentence), 3, 0.6, 1, 10, EOS)
-        assert_same_hypotheses(hypotheses(result, i), expected)
-
-
+@pytest.mark.skipif(keras.config.backend() == "jax", reason="JAX has none by default")
 def test_a_float64_state_keeps_scores_in_float64():
-    if keras.config.backend() == "jax":
-        pytest.skip("JAX has no float64 unless it is switched on")
     step = table_step(np.log(np.full((5, 5), 0.2)), "float64")
-    state = {"cache": ops.zeros((2, 3), "float64")}
-    for search in (BeamSearch(2), GreedySearch()):
-        result = search(step, state, [4], 4)
-        assert keras.backend.standardize_dtype(result.scores.dtype) == "float64"
-        values = array(result.log_probabilities)[0, 0]
-        length = int(array(result.lengths)[0, 0])
-        assert_close(values, length * np.log(0.2), "float64")
-
-
-@pytest.mark.parametrize("max_lengths, max_length, message", [
-    ([3], 0, "Received: max_length=0"),
-    (3, 3, r"`max_lengths` must have the shape \[batch\]. Received: max_lengths of shape"),
-    ([[3], [2]], 3, r"`max_lengths` must have the shape \[batch\]"),
-])  # fmt: skip
-def test_lengths_that_make_no_sense_are_refused(max_lengths, max_length, message):
-    for search in (BeamSearch(), GreedySearch()):
-        with pytest.raises(ValueError, match=message):
-            search(table_step(np.zeros((5, 5))), (), max_lengths, max_length)
+    result = BeamSearch(2)(step, {"cache": ops.zeros((2, 3), "float64")}, [4], 4)
+    assert keras.backend.standardize_dtype(result.scores.dtype) == "float64"
+    length = int(array(result.lengths)[0, 0])
+    assert_close(array(result.log_probabilities)[0, 0], length * np.log(0.2), "float64")
 
 
 def test_values_of_the_length_penalty():
@@ -217,11 +149,3 @@ def test_values_of_the_length_penalty():
     for alpha in (-0.1, float("inf"), None, True):
         with pytest.raises(ValueError, match="length_penalty"):
             length_penalty(3, alpha)
-
-
-def test_a_step_that_changes_a_dtype_is_told_so():
-    def step(tokens, parents, state):
-        return ops.zeros((ops.shape(tokens)[0], 5)), ops.cast(state, "float16")
-
-    with pytest.raises(ValueError, match="dtypes it was given"):
-        GreedySearch()(step, ops.zeros((1, 2)), [3], 3)

@@ -1,7 +1,5 @@
 """Finished sentences leave the batch, and every answer is what it is when they stay."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -15,16 +13,11 @@ from keras_transformer.decoding import (
     NoRepeatNgrams,
     compile_search,
 )
-from keras_transformer.models import Ensemble, Transformer, TransformerConfig
+from keras_transformer.layers.caches import hypotheses_of, take_entries
+from keras_transformer.models import Transformer
 from tests.closeness import assert_close
 from tests.decoding.toy_model import ToyModel, array, assert_same
-
-SEARCHES = [
-    GreedySearch(),
-    BeamSearch(3, 0.6, n_best=2),
-    BeamSearch(4, constraints=[MinimumLength(3), NoRepeatNgrams(2)]),
-    GreedySearch(constraints=[NoRepeatNgrams(2)]),
-]
+from tests.layers.oracle_parameters import randomize
 
 
 def slow(*values):
@@ -40,42 +33,33 @@ leaves_the_batch = pytest.mark.skipif(
 )
 
 
-def keep_hypotheses(width, state, sentences):
-    rows = ops.reshape(width * ops.expand_dims(sentences, 1) + ops.arange(width), (-1,))
-    return keras.tree.map_structure(
-        lambda leaf: ops.take(leaf, rows, axis=0) if len(leaf.shape) else leaf, state
-    )
+def keeping(search):
+    return lambda state, sentences: take_entries(state, hypotheses_of(sentences, search.width))
 
 
-def run(model, search, leave, sentences=SENTENCES, max_lengths=MAX_LENGTHS, **options):
-    state = model.start(sentences, search.width)
-    keep = functools.partial(keep_hypotheses, search.width) if leave else None
-    return search(model.step, state, max_lengths, MAX_LENGTH, keep_sentences=keep, **options)
+def run(model, search, leave, **options):
+    state = model.start(SENTENCES, search.width)
+    keep = keeping(search) if leave else None
+    return search(model.step, state, MAX_LENGTHS, MAX_LENGTH, keep_sentences=keep, **options)
 
 
-@pytest.mark.parametrize("search", [*SEARCHES[:3], slow(SEARCHES[3])], ids=str)
-@pytest.mark.parametrize("eos_bias", [-3.0, slow(0.0)])
-def test_answers_are_those_of_sentences_that_stay(search, eos_bias):
-    model = ToyModel(7, seed=3, eos_bias=eos_bias)
-    expected = run(model, search, leave=False)
-    lengths = array(expected.lengths)
-    assert len(set(lengths[:, 0].tolist())) > 3
-    assert_same(run(model, search, leave=True), expected)
-
-
-@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(2)], ids=str)
-def test_the_constraints_of_a_call_stay_with_their_sentences(search):
-    model = ToyModel(7, seed=4, eos_bias=-1.0)
+@pytest.mark.parametrize("search, is_prefixed", [
+    (GreedySearch(), True), (BeamSearch(3, 0.6, n_best=2), False), (BeamSearch(2), True),
+    (BeamSearch(4, constraints=[MinimumLength(3), NoRepeatNgrams(2)]), False),
+], ids=str)  # fmt: skip
+def test_answers_are_those_of_sentences_that_stay(search, is_prefixed):
+    model = ToyModel(7, seed=3, eos_bias=-3.0)
     prefixes = np.where(np.arange(20)[:, None] % 3 > 0, [4, 5, 6], 0)
     prefixes[:, 1] = np.where(prefixes[:, 1] > 0, 4 + np.arange(20) % 3, 0)
+    constraints = [ForcedPrefix(prefixes)] if is_prefixed else []
     expected, found = (
-        run(model, search, leave, constraints=[ForcedPrefix(prefixes)]) for leave in (False, True)
+        run(model, search, leave, constraints=constraints) for leave in (False, True)
     )
+    assert len(set(array(expected.lengths)[:, 0].tolist())) > 3
     assert_same(found, expected)
-    tokens = array(found.tokens)[:, 0]
     whole = (MAX_LENGTHS >= 3) & (prefixes[:, 0] > 0)
-    assert whole.sum() > 5
-    np.testing.assert_array_equal(tokens[whole, :3], prefixes[whole])
+    tokens = array(found.tokens)[whole, 0, :3]
+    assert not is_prefixed or np.array_equal(tokens, prefixes[whole])
 
 
 @leaves_the_batch
@@ -90,83 +74,62 @@ def test_steps_have_the_sentences_that_are_left(search):
         return model.step(tokens, parents, state)
 
     for leave in (True, False):
-        keep = functools.partial(keep_hypotheses, search.width) if leave else None
+        keep = keeping(search) if leave else None
         state = model.start(np.arange(11), search.width)
         search(step, state, np.arange(1, 12), 11, keep_sentences=keep)
     # Half are done after six steps. What stays is a power of two.
     assert sizes_of_steps == 6 * [11] + [8, 4, 4, 2, 1] + 11 * [11]
 
 
-def transformer(**changes):
-    sizes = {"d_model": 16, "intermediate_dim": 24, "num_heads": 2, "dropout": 0.0}
-    layers = {"num_encoder_layers": 1, "num_decoder_layers": 2}
-    model = Transformer(TransformerConfig(vocab_size=12, **sizes, **layers, **changes))
-    generator = np.random.default_rng(9)
-    for weight in model.trainable_weights:
-        weight.assign(weight + generator.normal(0, 0.3, weight.shape))
-    return model
+def test_variables_are_read_at_each_call():
+    """What the function reads through `variables` may be trained between two calls."""
+    weights = keras.Variable(np.eye(5)[[3, 3, 4, 3, 3]] * 9.0)  # BOS 2, then 4, then EOS 3
+
+    def step(tokens, parents, state):
+        return ops.take(weights, tokens, axis=0), state
+
+    def function(max_lengths, max_length):
+        return GreedySearch()(step, (), max_lengths, max_length)
+
+    compiled = compile_search(function, [weights], sizes=("max_length",))
+    limits = np.array([4], "int32")
+    before = compiled(limits, max_length=4)
+    assert array(before.tokens)[0, 0].tolist() == [4, 3, 0, 0]
+    # On torch: nothing is kept for a gradient that no one will ask for.
+    assert not getattr(before.scores, "requires_grad", False)
+    weights.assign(np.eye(5)[[3, 3, 3, 3, 3]] * 9.0)
+    after = compiled(limits, max_length=4)
+    assert array(after.tokens)[0, 0].tolist() == [3, 0, 0, 0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("search_class", [BeamSearch, GreedySearch])
-@pytest.mark.parametrize("kind", ["transformer", "learned positions", "ensemble"])
-def test_a_model_that_keeps_sentences_answers_as_one_that_does_not(kind, search_class):
-    keras.utils.set_random_seed(11)
-    # Or too few sentences would reach their limits.
-    search = search_class(constraints=[MinimumLength(36)])
-    changes = {"position": "learned", "max_length": 64} if kind == "learned positions" else {}
-    model = transformer(**changes)
-    if kind == "ensemble":
-        model = Ensemble([model, transformer(norm="pre")])
-    generator = np.random.default_rng(10)
-    source = generator.integers(4, 12, (20, 9)).astype("int32")
-    source *= np.arange(9) < generator.integers(1, 10, (20, 1))
-    # Longer than a cache keeps recent positions apart.
-    max_lengths = np.where(MAX_LENGTHS == 16, 40, MAX_LENGTHS).astype("int32")
-    results = []
-    for keep in (None, model.keep_sentences):
-
-        def function(source, max_lengths, max_length, keep=keep):
-            state = model.start_decoding(source, search.width, max_length)
-            return search(
-                model.decode_step, state, max_lengths, max_length, eos_id=3, keep_sentences=keep
-            )
-
-        compiled = compile_search(function, model.variables, sizes=("max_length",))
-        results.append(compiled(source, max_lengths, max_length=40))
-    expected, found = results
-    lengths = array(expected.lengths)
-    assert len(np.unique(lengths)) > 4 and lengths.max() > 33
-    np.testing.assert_array_equal(*(array(one.tokens) for one in results))
-    assert_close(array(found.scores), array(expected.scores), scale=1.0)
+WINDOW = {"position": "rotary", "sliding_window": 3}
+LONG_BEAMS = BeamSearch(3, n_best=3, constraints=[MinimumLength(80)])
 
 
-@leaves_the_batch
-def test_sentences_are_kept_after_32_steps_at_the_latest():
-    calls = []
-
-    def never_ending(tokens, parents, state):
-        return ops.one_hot(ops.full_like(tokens, 5), 10), state + 1
-
-    def keep(state, sentences):
-        calls.append((int(state[0]), len(sentences)))
-        return ops.take(state, sentences)
-
-    state = ops.zeros((4,), dtype="int32")
-    GreedySearch()(never_ending, state, [70, 70, 70, 10], 70, keep_sentences=keep)
-    assert calls[:2] == [(32, 4), (64, 4)]
-
-
-@leaves_the_batch
-@pytest.mark.parametrize("position, length", [("sinusoidal", 6), ("rotary", 3)])
-def test_a_model_that_keeps_sentences_merges_its_caches(position, length):
-    """With sinusoidal positions, the two beams of a sentence share a cache."""
-    model = transformer(position=position)
-    state = model.start_decoding(ops.ones((3, 5), dtype="int32"), 2, 8)
-    rows = ops.arange(6, dtype="int32")
-    for _ in range(3):
-        _, state = model.decode_step(ops.ones_like(rows), rows, state)
-    caches = [state.cache, model.keep_sentences(state, ops.array([2, 0], dtype="int32")).cache]
-    for cache, lengths in zip(caches, ([0, length], [length, 0]), strict=True):
-        for block in cache.blocks:
-            assert [part.shape[2] for part in block.self_attention.keys] == lengths
+@pytest.mark.parametrize("settings, search, max_lengths", [
+    (WINDOW, BeamSearch(3, n_best=3), [9, 5]),
+    slow({"position": "relative", "max_distance": 3}, GreedySearch(), [9, 5]),
+    # Caches in two parts, which are merged after 32 steps.
+    pytest.param({}, LONG_BEAMS, [80, 75], marks=[pytest.mark.slow, leaves_the_batch]),
+], ids=str)  # fmt: skip
+def test_a_search_has_the_log_probabilities_of_the_whole_model(settings, search, max_lengths):
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = Transformer.from_preset("tiny", vocab_size=12, **layers, **settings)
+    randomize(model)
+    source = np.array([[5, 6, 7, 3], [8, 3, 0, 0]], "int32")
+    longest = max_lengths[0]
+    state = model.start_decoding(ops.array(source), search.width, longest)
+    assert longest < 80 or len(state.cache.blocks[0].self_attention.keys) == 2
+    found = search(
+        model.decode_step, state, max_lengths, longest, keep_sentences=model.keep_sentences
+    )
+    tokens, lengths, log_probabilities = map(
+        array, (found.tokens, found.lengths, found.log_probabilities)
+    )
+    for row, rank in np.ndindex(*lengths.shape):
+        answer = tokens[row, rank, : int(lengths[row, rank])].astype("int32")
+        target = np.concatenate([[2], answer[:-1]])[None]
+        logits = array(model({"source": source[row : row + 1], "target": target}))[0]
+        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        total = logits[np.arange(len(answer)), answer].sum()
+        assert_close(log_probabilities[row, rank], total, scale=1.0)

@@ -7,8 +7,8 @@ import pytest
 from keras_transformer.layers import Dropout, LayerNormalization, backend_operations
 from keras_transformer.layers.tensors import at_least_float32
 from tests.closeness import assert_close
+from tests.layers.harness import WIDEST
 from tests.layers.oracle_parameters import array
-from tests.layers.widest_float import WIDEST
 from tests.precision.gradients import value_and_gradients
 
 
@@ -25,12 +25,6 @@ def test_extreme_rates(rate):
     assert_close(outputs, 1.0 if rate < 0.5 else 0.0, sum_length=1)
 
 
-def test_does_nothing_outside_training():
-    inputs = np.ones((3, 3), "float32")
-    assert (array(Dropout(0.5)(inputs)) == 1).all()
-    assert (array(Dropout(0.5)(inputs, training=False)) == 1).all()
-
-
 def test_calls_draw_new_masks_and_a_seed_repeats_them():
     def masks(seed):
         layer = Dropout(0.5, seed=seed)
@@ -41,10 +35,6 @@ def test_calls_draw_new_masks_and_a_seed_repeats_them():
     np.testing.assert_array_equal(masks(3), [first, second])
     for mask in (first, second):
         assert not np.array_equal(masks(4)[0], mask)
-    keras.utils.set_random_seed(9)
-    unseeded = masks(None)
-    keras.utils.set_random_seed(9)
-    np.testing.assert_array_equal(masks(None), unseeded)
 
 
 def test_neighbors_are_dropped_independently():
@@ -69,16 +59,6 @@ def test_each_bit_is_random_by_itself_and_from_seed_to_seed():
     assert len(np.unique(words[0])) == words[0].size  # Encryption maps no two indices to one word.
 
 
-@pytest.mark.tensorflow_only("its own strategies")
-def test_a_layer_is_called_in_the_scope_of_a_strategy_too():
-    """Where models are built, and where there is no replica whose mask it could be."""
-    import tensorflow as tf
-
-    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        outputs = Dropout(0.5, seed=1)(np.ones((101, 999), "float32"), training=True)
-    assert abs((array(outputs) == 0).mean() - 0.5) < 0.01
-
-
 RNG = np.random.default_rng(7)
 
 
@@ -95,11 +75,11 @@ def weighted_outputs(layer, inputs, upstream, **kwargs):
     return [array(layer(inputs.value, **kwargs)), *gradients]
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("shape", [(7, 12), (3, 5, 12), (2, 3, 4, 12), (0, 5, 12), (2, 5, 3)])
-@pytest.mark.parametrize(
-    "dtype, rounding", [("float64", WIDEST), ("float32", "float32"), ("mixed_bfloat16", "bfloat16")]
-)
+@pytest.mark.parametrize("dtype, rounding, shape, training", [
+    ("float64", WIDEST, (3, 5, 12), True), ("float64", WIDEST, (3, 5, 12), False),
+    ("float64", WIDEST, (0, 5, 12), True), ("float32", "float32", (2, 3, 4, 5), True),
+    ("mixed_bfloat16", "bfloat16", (7, 12), True), ("mixed_bfloat16", "bfloat16", (7, 12), False),
+])  # fmt: skip
 def test_gradients_are_those_of_keras(dtype, rounding, shape, training):
     ours = LayerNormalization(dtype=dtype)
     keras_layer = keras.layers.LayerNormalization(epsilon=1e-6, dtype=dtype)
@@ -115,23 +95,10 @@ def test_gradients_are_those_of_keras(dtype, rounding, shape, training):
         assert_close(ours_part, keras_part, rounding, scale=1.0)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"axis": 1}, {"axis": [1, 2]}, {"axis": -1}, {"axis": 2}, {"scale": False}, {"center": False}],
-)
+@pytest.mark.parametrize("options", [{"axis": 1}, {"axis": 2}, {"scale": False}])
 def test_whatever_keras_can_do(options):
     if keras.backend.backend() == "torch" and options.get("axis") == 1:
         pytest.skip("Keras on torch normalizes over last axes only")
     inputs = RNG.normal(size=(2, 3, 4)).astype("float32")
     expected = keras.layers.LayerNormalization(epsilon=1e-6, **options)(inputs)
     assert_close(array(LayerNormalization(**options)(inputs)), array(expected))
-
-
-def test_small_differences_of_large_inputs_survive():
-    """Where the mean of squares less the square of the mean would be noise."""
-    inputs = 1000 + np.array([[0.0, 0.25, 0.5, 0.75]])
-    outputs = array(LayerNormalization()(inputs))
-    deviations = inputs - inputs.mean()
-    expected = deviations / np.sqrt((deviations**2).mean() + 1e-6)
-    # Keras on JAX subtracts the mean after the scaling, from numbers of 4,000: 2e-4; noise is 0.5.
-    np.testing.assert_allclose(outputs, expected, atol=1e-3)

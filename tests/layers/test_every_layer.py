@@ -7,12 +7,10 @@ import pytest
 
 from keras_transformer import layers
 from tests.layers import oracle_outputs
-from tests.layers.harness import check_layer, reload_in_a_fresh_process
+from tests.layers.harness import check_layer
 from tests.layers.oracle_outputs import of_sentences
 from tests.layers.oracle_parameters import array, attention_parameters
 from tests.oracle import transformer as oracle
-
-slow = partial(pytest.param, marks=pytest.mark.slow)
 
 RNG = np.random.default_rng(3)
 STATES = RNG.normal(size=(2, 5, 16)).astype("float32")
@@ -241,22 +239,11 @@ CASES = {
 }  # fmt: skip
 
 
-def check(name, **options):
-    make, inputs, promises = CASES[name]
-    check_layer(make, inputs, **promises, **options)
-
-
 @pytest.mark.parametrize("is_quick", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_layer_keeps_its_promises(name, is_quick):
-    check(name, is_quick=is_quick)
-
-
-@pytest.mark.slow
-def test_a_fresh_process_reloads_every_layer_bit_for_bit(tmp_path):
-    for name in CASES:
-        check(name, is_quick=True, path=tmp_path / name)
-    assert reload_in_a_fresh_process(tmp_path) == dict.fromkeys(CASES, 0.0)
+    make, inputs, promises = CASES[name]
+    check_layer(make, inputs, **promises, is_quick=is_quick)
 
 
 def test_no_public_layer_is_missing():

@@ -1,138 +1,126 @@
-"""Encoder and decoder stacks: positions, norms, caches, and blocks that were there before."""
-
-import functools
+"""Blocks and stacks: norms, positions, seeds, caches, shared blocks, recomputation."""
 
 import keras
 import numpy as np
 import pytest
 
+from keras_transformer import Transformer
 from keras_transformer.layers import (
     Decoder,
     DecoderBlock,
+    Dropout,
     Encoder,
     EncoderBlock,
     LearnedPositionEmbedding,
-    RelativePosition,
     RotaryPosition,
     SinusoidalPositionEncoding,
     TiedEmbedding,
 )
-from tests.closeness import assert_close
-from tests.layers.decoding import decode
-from tests.layers.harness import reloaded
+from tests.closeness import assert_all_close, assert_close
+from tests.layers.harness import WIDEST, decode, reloaded
 from tests.layers.oracle_parameters import array, randomize
-from tests.layers.widest_float import WIDEST
 from tests.oracle import transformer as oracle
 
 RNG = np.random.default_rng(13)
-INPUTS = RNG.normal(size=(2, 5, 8))
-SOURCE = RNG.normal(size=(2, 7, 8))
-PADDING = np.arange(5) < np.array([[5], [3]])
+INPUTS = RNG.normal(size=(2, 5, 8)).astype("float32")
+SOURCE = RNG.normal(size=(2, 7, 8)).astype("float32")
 SOURCE_PADDING = np.arange(7) < np.array([[4], [7]])
+STACKS = [(Encoder, EncoderBlock), (Decoder, DecoderBlock)]
 
 
-def make(stack_class, block_class, norm="post", position="sinusoidal", dtype=WIDEST, **kwargs):
+def decoder(position="sinusoidal", dtype=WIDEST):
     if position == "learned":
         position = LearnedPositionEmbedding(9, dtype=dtype)
-    blocks = [block_class(2, 12, norm=norm, dtype=dtype) for _ in range(2)]
-    return stack_class(blocks, position=position, dtype=dtype, **kwargs)
+    blocks = [DecoderBlock(2, 12, norm="pre", dtype=dtype) for _ in range(2)]
+    return Decoder(blocks, position=position, dtype=dtype)
 
 
-encoder = functools.partial(make, Encoder, EncoderBlock)
-decoder = functools.partial(make, Decoder, DecoderBlock)
+@pytest.mark.parametrize("seed", [2**32 - 1, None])
+def test_no_two_dropouts_of_a_block_draw_the_same_mask(seed):
+    rates = {"dropout": 0.5, "attention_dropout": 0.5, "activation_dropout": 0.5}
+
+    def masks():
+        block = DecoderBlock(2, 12, **rates, seed=seed, name="block")
+        block(INPUTS, SOURCE)
+        dropouts = {
+            layer.path: layer for layer in block._flatten_layers() if isinstance(layer, Dropout)
+        }
+        ones = np.ones((1, 64), "float32")
+        return [array(layer(ones, training=True)) for layer in dropouts.values()]
+
+    first, second = masks(), masks()
+    assert len(first) == len({mask.tobytes() for mask in first}) == 6
+    assert (seed is None) != all(map(np.array_equal, first, second))
 
 
-def shared_stack():
-    inputs = keras.Input((None, 8))
-    first, second = EncoderBlock(2, 12), EncoderBlock(2, 12)
-    return keras.Model(inputs, Encoder([first, second, first])(inputs))
+@pytest.mark.parametrize("initializer", [
+    lambda: keras.initializers.GlorotUniform(seed=5),
+    lambda: keras.initializers.GlorotUniform(keras.random.SeedGenerator(5)),
+    lambda: "random_normal",
+])  # fmt: skip
+def test_no_two_weights_begin_with_the_same_numbers(initializer):
+    """Not even with a seed and equal shapes."""
+    options = {"kernel_initializer": initializer(), "bias_initializer": "random_normal"}
+    block = DecoderBlock(2, 8, use_bias=True, **options)
+    block(INPUTS, INPUTS)
+    weights = [weight for weight in block.weights if weight.name in ("kernel", "bias")]
+    assert len(weights) == len({array(weight).tobytes() for weight in weights}) == 20
 
 
-def test_a_block_that_stands_twice_has_its_weights_once(tmp_path):
-    model = shared_stack()
-    assert len(model.weights) == 2 * 12
-    expected = array(model(INPUTS))
-    encoder_layer = model.layers[1]
-    block = encoder_layer.blocks[0]
-    first = Encoder([block, encoder_layer.blocks[1]])
-    assert_close(expected, array(block(first(INPUTS))))
-    clone = keras.models.clone_model(model)
-    assert len(clone.weights) == len(model.weights)
-    clone.set_weights(model.get_weights())
-    np.testing.assert_array_equal(array(clone(INPUTS)), expected)
-    model.save_weights(tmp_path / "model.weights.h5")
-    again = reloaded(model, tmp_path)
-    assert again.layers[1].blocks[0] is again.layers[1].blocks[2]
-    np.testing.assert_array_equal(array(again(INPUTS)), expected)
-    other = shared_stack()
-    other.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_array_equal(array(other(INPUTS)), expected)
-
-
-def test_pre_norm_adds_one_final_norm_and_post_norm_none():
-    for make_stack in (encoder, decoder):
-        for norm in ("post", "pre"):
-            for final_norm in (None, True, False):
-                stack = make_stack(norm, final_norm=final_norm)
-                stack(INPUTS)
-                has_norm = norm == "pre" if final_norm is None else final_norm
-                assert len(stack.weights) == sum(len(block.weights) for block in stack.blocks) + (
-                    2 if has_norm else 0
-                )
-                assert not has_norm or stack.norm_layer.epsilon == 1e-6
+@pytest.mark.parametrize("stack_class, block_class", STACKS)
+@pytest.mark.parametrize("norm, final_norm, has_norm", [
+    ("post", None, False), ("pre", None, True), ("post", True, True), ("pre", False, False),
+])  # fmt: skip
+def test_pre_norm_adds_one_final_norm(stack_class, block_class, norm, final_norm, has_norm):
+    stack = stack_class([block_class(2, 12, norm=norm)] * 2, final_norm=final_norm)
+    stack(INPUTS)
+    assert len(stack.weights) == 12 + 2 * has_norm
+    assert not has_norm or stack.norm_layer.epsilon == 1e-6
 
 
 def test_own_positions_are_used():
-    stack = encoder()
+    stack, with_zeros = decoder(), decoder(position=None)
     shifted = array(stack(INPUTS, positions=np.arange(100, 105, dtype="int32")))
-    with_zeros = encoder(position=None)
     with_zeros(INPUTS)
     with_zeros.set_weights(stack.get_weights())
     want = with_zeros(INPUTS + oracle.sinusoid(range(100, 105), 8))
     assert_close(shifted, array(want), dtype=WIDEST)
 
 
-@pytest.mark.parametrize("position", [RotaryPosition(), RelativePosition(2)])
-@pytest.mark.parametrize("stack_class, block_class", [
-    (Encoder, EncoderBlock), (Decoder, DecoderBlock),
-])  # fmt: skip
-def test_blocks_with_positions_of_their_own_get_no_sinusoids(stack_class, block_class, position):
-    def make_stack(position_of_stack, *positions):
-        blocks = [block_class(2, 12, position=one) for one in positions]
-        return stack_class(blocks, **position_of_stack)
-
-    assert make_stack({}, None, position).position is None
-    assert type(make_stack({}, None, None).position) is SinusoidalPositionEncoding
-    explicit = make_stack({"position": "sinusoidal"}, position)
-    for stack in (explicit, stack_class.from_config(explicit.get_config())):
+@pytest.mark.parametrize("stack_class, block_class", STACKS)
+def test_blocks_with_positions_of_their_own_get_no_sinusoids(stack_class, block_class):
+    own, plain = block_class(2, 12, position=RotaryPosition()), block_class(2, 12)
+    none, explicit = stack_class([plain, own]), stack_class([own], position="sinusoidal")
+    for stack in (none, stack_class.from_config(none.get_config())):
+        assert stack.position is None
+    for stack in (explicit, stack_class.from_config(explicit.get_config()), stack_class([plain])):
         assert type(stack.position) is SinusoidalPositionEncoding
-    assert stack_class.from_config(make_stack({}, position).get_config()).position is None
 
 
-@pytest.mark.parametrize("position, max_length, stops, with_source", [
-    ("sinusoidal", None, [1, 2, 3, 4, 5], True),
-    ("sinusoidal", 5, [3, 5], True),
-    ("sinusoidal", None, [3, 5], False),
-    ("learned", 8, [1, 2, 3, 4, 5], False),
-    ("learned", None, [3, 5], True),
+@pytest.mark.parametrize("position, max_length, stops, width", [
+    ("sinusoidal", None, [1, 2, 3, 4, 5], 2), ("sinusoidal", 5, [3, 5], 1),
+    ("learned", 8, [1, 2, 3, 4, 5], 0), ("learned", None, [3, 5], 1),
 ])  # fmt: skip
-def test_cached_decoder_equals_uncached(position, max_length, stops, with_source):
-    stack = decoder(position=position)
-    source = [SOURCE] * with_source
-    masks = {"encoder_padding_mask": SOURCE_PADDING} if with_source else {}
+def test_cached_decoder_equals_uncached(position, max_length, stops, width):
+    """With `width` hypotheses of a sentence, or without an encoder."""
+    stack, rows = decoder(position), 2 * max(width, 1)
+    inputs, source = RNG.normal(size=(rows, 5, 8)), [SOURCE] * (width > 0)
+    masks = {"encoder_padding_mask": SOURCE_PADDING} if width else {}
     stack(INPUTS, *source)
     randomize(stack)
-    cache = stack.make_cache(*source, batch_size=2, max_length=max_length)
+    cache = stack.make_cache(*source, batch_size=rows, max_length=max_length)
     outputs, cache = decode(
-        lambda new, cache, _: stack(new, cache=cache, **masks), INPUTS, cache, stops
+        lambda new, cache, _: stack(new, cache=cache, **masks), inputs, cache, stops
     )
     assert int(cache.length) == 5
-    want = array(stack(INPUTS, *source, **masks))
-    assert_close(outputs, want, dtype=WIDEST)
+    source, masks = (
+        [np.repeat(one, width, axis=0) for one in some] for some in (source, masks.values())
+    )
+    want = stack(inputs, *source, None, *masks) if width else stack(inputs)
+    assert_close(outputs, array(want), dtype=WIDEST)
 
 
-@pytest.mark.parametrize("max_length", [None, 6])
-@pytest.mark.parametrize("stops", [[2, 4], [1, 2, 3, 4]])
+@pytest.mark.parametrize("max_length, stops", [(None, [2, 4]), (6, [1, 2, 3, 4])])
 def test_a_keras_mask_of_new_tokens_does_not_break_the_cache(stops, max_length):
     """It covers the new positions only; what precedes padding comes out as without a cache."""
     embedding, stack = TiedEmbedding(10, 8, mask_zero=True), decoder(dtype="float32")
@@ -143,34 +131,74 @@ def test_a_keras_mask_of_new_tokens_does_not_break_the_cache(stops, max_length):
     assert_close(outputs[ids != 0], want[ids != 0])
 
 
+def test_explicit_and_implicit_masks_are_combined():
+    embedding, encoder = TiedEmbedding(10, 8, mask_zero=True), Encoder([EncoderBlock(2, 12)])
+    ids = np.array([[5, 9, 3, 0, 0], [7, 8, 3, 0, 0]], "int32")
+    outputs = encoder(embedding(ids), padding_mask=np.tile(np.arange(5) != 2, (2, 1)))
+    assert_close(array(outputs)[:, :2], array(encoder(embedding(ids[:, :2]))))
+
+
+def test_a_block_that_stands_twice_has_its_weights_once(tmp_path):
+    def make():
+        inputs = keras.Input((None, 8))
+        first, second = EncoderBlock(2, 12), EncoderBlock(2, 12)
+        return keras.Model(inputs, Encoder([first, second, first])(inputs))
+
+    model, other = make(), make()
+    assert len(model.weights) == 2 * 12
+    expected = array(model(INPUTS))
+    block, second, _ = model.layers[1].blocks
+    assert_close(expected, array(block(Encoder([block, second])(INPUTS))))
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    again = reloaded(model, tmp_path)
+    assert again.layers[1].blocks[0] is again.layers[1].blocks[2]
+    for one in (other, again):
+        np.testing.assert_array_equal(array(one(INPUTS)), expected)
+
+
 def test_blocks_that_were_built_before_keep_their_weights():
     """A block from elsewhere, or one position table for both stacks."""
     block, table = EncoderBlock(2, 12), LearnedPositionEmbedding(9)
     block(INPUTS), table(INPUTS)
     before = [*block.get_weights(), *table.get_weights()]
-    stack = Encoder([block], position=table)
-    stack(INPUTS)
+    Encoder([block], position=table)(INPUTS)
     Decoder([DecoderBlock(2, 12)], position=table)(INPUTS)
     after = [*block.get_weights(), *table.get_weights()]
     assert all(map(np.array_equal, before, after))
-    assert len(stack.weights) == 13
 
 
 @pytest.mark.parametrize("remat", [False, True])
-@pytest.mark.parametrize("stack_class, block", [(Encoder, EncoderBlock), (Decoder, DecoderBlock)])
+@pytest.mark.parametrize("stack_class, block", STACKS)
 def test_training_reaches_every_dropout_of_a_stateless_call(stack_class, block, remat):
     """`stateless_call` calls `call` alone, and sets no context."""
     stack = stack_class([block(2, 12, dropout=0.5, seed=1)], dropout=0.3, seed=2, remat=remat)
-    inputs = INPUTS.astype("float32")
-    stack.build(inputs.shape)
+    stack.build(INPUTS.shape)
     weights = [variable.value for variable in stack.trainable_variables]
     states = [array(variable) for variable in stack.non_trainable_variables]
-    outputs, new_states = stack.stateless_call(weights, states, inputs, training=True)
-    assert_close(array(outputs), array(stack(inputs, training=True)))
+    outputs, new_states = stack.stateless_call(weights, states, INPUTS, training=True)
+    assert_close(array(outputs), array(stack(INPUTS, training=True)))
+    assert not np.allclose(array(outputs), array(stack(INPUTS)))
     assert len(states) == 3
     for state, new, variable in zip(states, new_states, stack.non_trainable_variables, strict=True):
         assert np.any(array(new) != state)
         np.testing.assert_array_equal(array(new), array(variable))
+
+
+def test_recomputed_blocks_train_alike():
+    """Dropout included."""
+    ids = {name: RNG.integers(1, 20, (4, 7)).astype("int32") for name in ("source", "target")}
+
+    def trained(remat):
+        keras.utils.set_random_seed(4)
+        sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "attention_dropout": 0.2}
+        model = Transformer.from_preset("tiny", vocab_size=20, dropout=0.4, remat=remat, **sizes)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.5), loss)
+        model.fit(ids, ids["source"], batch_size=2, shuffle=False, verbose=0)
+        return [array(weight) for weight in model.weights]
+
+    assert_all_close(trained(True), trained(False))
 
 
 class Halved(EncoderBlock):
@@ -186,9 +214,21 @@ def test_what_a_user_overrides_is_asked_for_its_shape(layer):
     assert layer(keras.random.normal((3, 6, 4))).shape == (3, 3, 4)
 
 
-def test_dropout_falls_on_the_sum_of_embedding_and_position_while_training():
-    stack = Encoder([EncoderBlock(2, 12, dropout=0.0)], dropout=0.9, seed=1)
-    ones = np.ones((1, 5, 8), "float32")
-    quiet = array(stack(ones))
-    assert not np.allclose(array(stack(ones, training=True)), quiet)
-    np.testing.assert_array_equal(array(stack(ones, training=False)), quiet)
+def test_bad_decoder_calls_are_explained():
+    block, alone = DecoderBlock(2, 12), DecoderBlock(2, 12)
+    with pytest.raises(ValueError, match="not built"):
+        block.make_cache(SOURCE, batch_size=2)
+    block(INPUTS, SOURCE), alone(INPUTS)
+    cache, scores = block.make_cache(SOURCE, batch_size=2), {"return_attention_scores": True}
+    for call, message in (
+        (lambda: block(INPUTS), "needs `encoder_outputs` or a cache"),
+        (lambda: block.make_cache(batch_size=2), "the encoder's outputs, .* has cross-attention"),
+        (lambda: block(INPUTS, cache=cache, **scores), "scores or a cache, not both"),
+        (lambda: alone(INPUTS, SOURCE), "has no cross-attention"),
+        (lambda: EncoderBlock(3, 12)(INPUTS), "`num_heads` must divide .*num_heads=3, width 8"),
+        (lambda: Encoder([alone]), "encoder blocks in an `Encoder`.*Received: blocks="),
+        (lambda: Decoder([EncoderBlock(2, 12)]), "encoder blocks in an `Encoder`.*blocks="),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert EncoderBlock(3, 12, key_dim=2, value_dim=2)(INPUTS).shape == (2, 5, 8)

@@ -7,26 +7,16 @@ from keras import ops
 
 from keras_transformer.layers import TiedEmbedding
 from tests.closeness import assert_close
+from tests.layers.harness import WIDEST
 from tests.layers.oracle_parameters import array
-from tests.layers.widest_float import WIDEST
-from tests.oracle import transformer as oracle
 
 IDS = np.array([[5, 7, 0, 0], [1, 0, 10, 2]], "int32")
 
 
-def test_lookup_is_scaled_and_padding_is_exactly_zero():
-    layer = TiedEmbedding(11, 6, dtype=WIDEST)
-    outputs = array(layer(IDS))
-    for row in range(2):
-        want = oracle.embed(array(layer.embeddings), IDS[row])
-        assert_close(outputs[row], want, dtype=WIDEST)
-    assert not outputs[IDS == 0].any()
-
-
-@pytest.mark.parametrize(
-    "dtype", ["int8", "uint8", "int16", "uint16", "uint32", "int64", "float32"]
-)
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("dtype, policy", [
+    ("int8", "float32"), ("uint8", "mixed_bfloat16"), ("uint16", "mixed_float16"),
+    ("int64", "float32"), ("float32", "mixed_bfloat16"), ("float32", "mixed_float16"),
+])  # fmt: skip
 def test_ids_of_any_number_type(dtype, policy):
     """As in `keras.layers.Embedding`: 257 is no number of bfloat16, 2049 none of float16."""
     size = 127 if dtype == "int8" else 255 if dtype == "uint8" else 2050
@@ -43,21 +33,20 @@ def test_ids_of_any_number_type(dtype, policy):
     np.testing.assert_array_equal(array(outputs._keras_mask), array(expected._keras_mask))
 
 
-def test_another_padding_id_or_none():
-    layer = TiedEmbedding(11, 6, padding_id=7)
-    outputs = array(layer(IDS))
-    assert not outputs[IDS == 7].any() and outputs[IDS == 0].all()
+def test_the_embedding_of_padding_is_zero():
+    for padding_id in (0, 7):
+        outputs = array(TiedEmbedding(11, 6, padding_id=padding_id)(IDS))
+        assert not outputs[IDS == padding_id].any() and outputs[IDS != padding_id].all()
     assert array(TiedEmbedding(11, 6, padding_id=None)(IDS)).all()
 
 
-@pytest.mark.parametrize("shape", [(2, 6), (2, 3, 6), (1, 2, 3, 6)])
+@pytest.mark.parametrize("shape", [(2, 6), (1, 2, 3, 6)])
 def test_projection_uses_the_same_matrix_unscaled_without_bias(shape):
     layer = TiedEmbedding(11, 6, dtype=WIDEST)
     layer(IDS)
     states = np.random.default_rng(1).normal(size=shape)
     want = states @ array(layer.embeddings).T
     assert_close(array(layer(states, reverse=True)), want, dtype=WIDEST)
-    assert len(layer.weights) == 1
 
 
 def test_the_logits_may_have_a_bias_of_all_or_of_chosen_tokens(tmp_path):
@@ -76,16 +65,9 @@ def test_the_logits_may_have_a_bias_of_all_or_of_chosen_tokens(tmp_path):
     np.testing.assert_array_equal(array(again(states)), array(model(states)))
 
 
-@pytest.mark.parametrize(
-    "policy,dtype",
-    [
-        (WIDEST, WIDEST),
-        ("float32", "float32"),
-        ("mixed_bfloat16", "float32"),
-        ("mixed_float16", "float32"),
-        ("bfloat16", "float32"),
-    ],
-)
+@pytest.mark.parametrize("policy, dtype", [
+    (WIDEST, WIDEST), ("mixed_bfloat16", "float32"), ("float16", "float32"),
+])  # fmt: skip
 def test_logits_are_at_least_float32_eager_and_declared(policy, dtype):
     layer = TiedEmbedding(11, 6, dtype=policy)
     states = layer(IDS)

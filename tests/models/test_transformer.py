@@ -9,8 +9,8 @@ from keras import ops
 
 from keras_transformer.models import Transformer, TransformerConfig
 from tests.closeness import assert_close
+from tests.layers.harness import WIDEST
 from tests.layers.oracle_parameters import array, randomize, transformer_parameters
-from tests.layers.widest_float import WIDEST
 from tests.oracle import transformer as oracle
 
 SOURCE = np.array([[5, 9, 3, 0, 0], [7, 8, 11, 6, 3]], "int32")

@@ -3,12 +3,11 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 from keras_transformer.layers import LearnedPositionEmbedding, SinusoidalPositionEncoding
 from tests.closeness import assert_close
+from tests.layers.harness import WIDEST
 from tests.layers.oracle_parameters import array
-from tests.layers.widest_float import WIDEST
 from tests.oracle import transformer as oracle
 from tests.precision.components import sinusoid_bound
 from tests.precision.measurements import LAST_POSITION, policies
@@ -37,6 +36,18 @@ def test_last_pair_at_512_has_the_papers_wavelength():
     assert_close(values[510], np.sin(100 / 9646.6162), sum_length=16, scale=1.0)
 
 
+def test_a_shift_of_sinusoids_is_a_linear_map():
+    """Section 3.5: PE(pos + k) is a linear function of PE(pos), the same for every pos."""
+    values = encoding(60, 16)
+    frequencies = 10_000.0 ** (-np.arange(0, 16, 2) / 16)
+    for shift in (1, 5, 17):
+        matrix = np.zeros((16, 16))
+        for pair, angle in enumerate(shift * frequencies):
+            turn = [[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]
+            matrix[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = turn
+        assert_close(values[:-shift] @ matrix.T, values[shift:])
+
+
 @pytest.mark.parametrize("policy", policies())
 def test_sinusoids_are_within_the_rounding_of_the_compute_dtype(policy):
     """In bfloat16 arithmetic they would be off by 2, in plain float32 by 3e-4."""
@@ -45,38 +56,18 @@ def test_sinusoids_are_within_the_rounding_of_the_compute_dtype(policy):
     assert np.abs(values - oracle.sinusoid(positions, 128)).max() <= sinusoid_bound(policy)
 
 
-def test_positions_may_differ_from_row_to_row():
-    layer = SinusoidalPositionEncoding(dtype=WIDEST)
-    positions = np.array([[0, 1, 2], [7, 3, 0]], "int32")
-    inputs = np.ones((2, 3, 6))
-    want = [1 + oracle.sinusoid(row, 6) for row in positions]
-    assert_close(array(layer(inputs, positions=positions)), want, dtype=WIDEST)
-
-
-def test_an_odd_width_is_refused():
-    with pytest.raises(ValueError, match=r"must be even.*Received: inputs_shape=\(1, 2, 7\)"):
-        SinusoidalPositionEncoding()(ops.zeros((1, 2, 7)))
-
-
 INPUTS = np.random.default_rng(2).normal(size=(2, 4, 6))
 
 
-def test_adds_the_row_of_each_position():
-    layer = LearnedPositionEmbedding(10, dtype=WIDEST)
-    outputs = array(layer(INPUTS))
-    table = array(layer.embeddings)
-    assert_close(outputs, INPUTS + table[:4], dtype=WIDEST)
-    for positions in (np.array([9, 0, 3, 3]), np.array([[0, 1, 2, 3], [6, 7, 8, 9]])):
-        outputs = array(layer(INPUTS, positions=positions.astype("int32")))
-        assert_close(outputs, INPUTS + table[positions], dtype=WIDEST)
-
-
-def test_a_longer_input_is_refused():
-    layer = LearnedPositionEmbedding(3)
-    with pytest.raises(ValueError, match=r"max_length=3.*Received: inputs.shape=\(2, 4, 6\)"):
-        layer(INPUTS)
-    with pytest.raises(ValueError, match="max_length=3"):
-        layer(keras.KerasTensor((None, 4, 6)))
+@pytest.mark.parametrize("make, shape, message", [
+    (LearnedPositionEmbedding, (2, 4, 6), r"max_length=3.*Received: inputs.shape=\(2, 4, 6\)"),
+    (LearnedPositionEmbedding, (5, 6), "`inputs` must have the shape .batch, length, d_model"),
+    (SinusoidalPositionEncoding, (5, 6), "`inputs` must have the shape .batch, length, d_model"),
+    (SinusoidalPositionEncoding, (1, 2, 7), r"must be even.*Received: inputs_shape=\(1, 2, 7\)"),
+])  # fmt: skip
+def test_inputs_without_positions_are_refused(make, shape, message):
+    with pytest.raises(ValueError, match=message):
+        make(3)(np.zeros(shape))
 
 
 def test_a_longer_input_of_unknown_length_is_refused_too():
@@ -87,9 +78,13 @@ def test_a_longer_input_of_unknown_length_is_refused_too():
         model.predict(INPUTS, verbose=0)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
-def test_positions_may_be_of_any_number_type(dtype):
-    layer = LearnedPositionEmbedding(9)
-    inputs, positions = np.zeros((2, 3, 4), "float32"), np.array([[0, 3, 8], [2, 2, 1]])
-    found = array(layer(inputs, positions=positions.astype(dtype)))
-    np.testing.assert_array_equal(found, array(layer.embeddings)[positions])
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float32"])
+def test_positions_may_differ_from_row_to_row(dtype):
+    positions = np.array([[0, 1, 2, 3], [6, 3, 0, 0]])
+    layer = LearnedPositionEmbedding(10, dtype=WIDEST)
+    found = layer(INPUTS, positions=positions.astype(dtype))
+    assert_close(array(found), INPUTS + array(layer.embeddings)[positions], dtype=WIDEST)
+    layer = SinusoidalPositionEncoding(dtype=WIDEST)
+    found = layer(INPUTS, positions=positions.astype(dtype))
+    want = [oracle.sinusoid(row, 6) for row in positions]
+    assert_close(array(found), INPUTS + want, dtype=WIDEST)
