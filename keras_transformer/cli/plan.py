@@ -1,6 +1,7 @@
 """The plan of `train --plan`: the model, its memory, and the time of its training."""
 
 import math
+import pathlib
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,6 +16,8 @@ from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.transformer_config import count_parameters
 
 _GIGABYTE = 10**9
+# Usable share of the free memory: estimates may be too small, and other programs need memory.
+_USABLE = 0.8
 
 
 def describe_plan(
@@ -136,12 +139,11 @@ def _memory_rows(settings, recipe, config, share, device_memory):
 def _time_rows(settings, recipe, config, share, steps):
     import tensorflow as tf
 
-    from keras_transformer.inference.batch_inference import free_memory
     from keras_transformer.training.estimates import CPU_TOKENS, estimate_memory, measure_step
 
     measured, device, free = math.ceil(share / settings.micro_batches), "GPU", None
     if not tf.config.list_physical_devices("GPU"):
-        measured, device, free = min(measured, CPU_TOKENS), "CPU", free_memory()
+        measured, device, free = min(measured, CPU_TOKENS), "CPU", _free_memory()
     width = min(recipe.max_length, measured)
     if free is not None and estimate_memory(config, measured, width).total >= free:
         yield "time", "not measured: this machine has too little free memory for the model"
@@ -169,3 +171,13 @@ def _time_rows(settings, recipe, config, share, steps):
     if settings.max_minutes is not None and settings.max_minutes < hours * 60:
         reached = int(settings.max_minutes * 60 / seconds)
         yield "", f"{settings.max_minutes:g} minutes are enough for about {reached:,} steps"
+
+
+def _free_memory() -> float | None:
+    """Returns the bytes that a step may use; None if they are unknown."""
+    try:
+        lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
+    return _USABLE * available[0] if available else None

@@ -24,16 +24,13 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 WILDCARDS = "*?[\\"
-_Ctranslate2Type = Literal[
-    "int8",
-    "int8_float32",
-    "int8_float16",
-    "int8_bfloat16",
-    "int16",
-    "float16",
-    "bfloat16",
-    "float32",
-]
+_Int8 = Literal["int8", "int8_float32", "int8_float16", "int8_bfloat16"]
+_QUANTIZATION = """The options of an export with quantized weights.
+
+Args:
+    quantization: Type of the weights: int8; with litert and ctranslate2 also float16, and with
+        ctranslate2 int8_float16 and others; None for float32.
+"""
 
 
 @settings_dataclass
@@ -53,37 +50,19 @@ class SavedModelOptions(Settings):
 
 @settings_dataclass
 class Ctranslate2Options(Settings):
-    """The options of `export_ctranslate2`.
-
-    Args:
-        quantization: Type of the weights: int8; with litert and ctranslate2 also float16, and with
-            ctranslate2 int8_float16 and others; None for float32.
-    """
-
-    quantization: _Ctranslate2Type | None = None
+    __doc__ = _QUANTIZATION
+    quantization: Literal[_Int8, "int16", "float16", "bfloat16", "float32"] | None = None
 
 
 @settings_dataclass
 class OnnxOptions(Settings):
-    """The options of `export_onnx`.
-
-    Args:
-        quantization: Type of the weights: int8; with litert and ctranslate2 also float16, and with
-            ctranslate2 int8_float16 and others; None for float32.
-    """
-
+    __doc__ = _QUANTIZATION
     quantization: Literal["int8"] | None = None
 
 
 @settings_dataclass
 class LitertOptions(Settings):
-    """The options of `export_litert`.
-
-    Args:
-        quantization: Type of the weights: int8; with litert and ctranslate2 also float16, and with
-            ctranslate2 int8_float16 and others; None for float32.
-    """
-
+    __doc__ = _QUANTIZATION
     quantization: Literal["int8", "float16"] | None = None
 
 
@@ -98,8 +77,6 @@ class ExportFormat:
     # both; the tokenizers are files beside the model.
     includes_search: bool = False
     options: type[Settings] = Settings  # optional arguments of `export_<name>`
-    # Modules that only an export with an option needs, by the option's name in `options`.
-    option_packages: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def layout(self) -> Layout:
@@ -107,24 +84,18 @@ class ExportFormat:
         return EXPORTS[self.name]
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raises a `UserError` if an option has a wrong value or its package is missing."""
+        """Raises a `UserError` if an option has a wrong value."""
         try:
             self.options(**options)
         except ValueError as error:
             raise UserError(f"{error}, format={self.name!r}") from None
-        for name, package in self.option_packages.items():
-            if options.get(name) is not None:
-                self._check_package(package, f" with {name}={options[name]!r}")
 
     def check_packages(self) -> None:
-        """Raises a `UserError` if a package is missing that every export needs."""
+        """Raises a `UserError` if a package is missing that an export needs."""
         for package in self.packages:
-            self._check_package(package)
-
-    def _check_package(self, package, when=""):
-        if importlib.util.find_spec(package) is None:  # An import may take seconds.
-            rule = f"An export as {self.name}{when} needs {package}: pip install '.[{self.name}]'"
-            raise UserError(f"{rule} in the folder of keras_transformer's source")
+            if importlib.util.find_spec(package) is None:  # An import may take seconds.
+                rule = f"An export as {self.name} needs {package}: pip install '.[{self.name}]'"
+                raise UserError(f"{rule} in the folder of keras_transformer's source")
 
     def check_task(self, task: str) -> None:
         """Raises a `UserError` if a task needs its own search and the export lacks it."""
@@ -137,23 +108,11 @@ class ExportFormat:
 
 
 _ALL = (
+    ExportFormat("saved_model", includes_search=True, options=SavedModelOptions),
     ExportFormat(
-        "saved_model",
-        includes_search=True,
-        options=SavedModelOptions,
+        "ctranslate2", ("ctranslate2",), needs_tensorflow=False, options=Ctranslate2Options
     ),
-    ExportFormat(
-        "ctranslate2",
-        packages=("ctranslate2",),
-        needs_tensorflow=False,
-        options=Ctranslate2Options,
-    ),
-    ExportFormat(
-        "onnx",
-        packages=("onnx", "tf2onnx"),
-        options=OnnxOptions,
-        option_packages={"quantization": "onnxruntime"},
-    ),
+    ExportFormat("onnx", ("onnx", "tf2onnx", "onnxruntime"), options=OnnxOptions),
     ExportFormat("litert", options=LitertOptions),
 )
 FORMATS = {export_format.name: export_format for export_format in _ALL}

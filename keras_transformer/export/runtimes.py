@@ -60,9 +60,9 @@ def export_onnx(
             in int8, all else in float32.
 
     Raises:
-        UserError: If onnx or tf2onnx is not installed, or onnxruntime for int8, tf2onnx cannot
-            convert the model, Keras does not run on TensorFlow, the model has a sliding window or
-            is an `Ensemble`, or the directory holds other files.
+        UserError: If onnx, tf2onnx or onnxruntime is not installed, tf2onnx cannot convert the
+            model, Keras does not run on TensorFlow, the model has a sliding window or is an
+            `Ensemble`, or the directory holds other files.
 
     Example:
 

@@ -1,7 +1,6 @@
-"""Compiled searches, scores and attention of padded batches, of a size that fits into memory."""
+"""Compiled searches, scores and attention of padded batches of a bounded size."""
 
 import dataclasses
-import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +13,6 @@ from keras_transformer.checks import check_positive_integer
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import ForcedPrefix, SearchResult
 from keras_transformer.decoding.search import CompiledFunctions
-from keras_transformer.errors import UserError
 from keras_transformer.inference.shortlist import Shortlist
 
 # Source lengths are rounded up to a multiple, because each shape compiles a function on JAX and a
@@ -24,9 +22,6 @@ _LENGTH_MULTIPLE = 32 if keras.config.backend() == "jax" else 8
 MAX_BATCH_TOKENS = 32_768
 # Default maximum of sentences in a batch to search, and of hypotheses: sentences times beams.
 _MAX_SENTENCES, _MAX_HYPOTHESES = 128, 256
-# Usable share of the free memory: estimates may be too small, and other programs need memory.
-_USABLE = 0.8
-_GIGABYTE = 1e9
 
 
 def encode_and_search(
@@ -99,9 +94,9 @@ class BatchInference:
 
         `sources` are ids without EOS, or None for a source that is not searched. `batch_size` is
         the maximum number of sources in a batch; `max_positions` limits the positions of sources
-        and answers in a batch, times the search's width. At most `num_streams` threads search, as
-        many as fit into memory; a `UserError` is raised if none fits. `per_source` are arguments of
-        `search_batch` by name, each a list with a value for every source, or None.
+        and answers in a batch, times the search's width. `num_streams` threads search at the same
+        time. `per_source` are arguments of `search_batch` by name, each a list with a value for
+        every source, or None.
         """
         sizes = {
             index: search.width * (len(ids) + max_lengths[index])
@@ -111,11 +106,6 @@ class BatchInference:
         batch_size = default_batch_size(search.width) if batch_size is None else batch_size
         check_positive_integer("batch_size", batch_size)
         check_positive_integer("num_streams", num_streams)
-        if sizes:
-            largest = max(sizes, key=sizes.__getitem__)
-            num_streams = streams_that_fit(
-                self.model, search, len(sources[largest]) + 1, max_lengths[largest], num_streams
-            )
         if not search.is_random:  # Samples depend on the batches, which must not change.
             # Each stream gets an equal share of the texts and of the memory of one batch.
             batch_size = min(batch_size, max(1, -(-len(sizes) // num_streams)))
@@ -251,40 +241,3 @@ def cut_batches(sizes: Mapping[int, int], max_number: int, max_total: int) -> li
             batches.append([])
         batches[-1].append(index)
     return batches
-
-
-def search_bytes(model, search, source_length: int, limit: int) -> int:
-    """Estimates the bytes of a search for one source; fitted to float32 peaks on a CPU."""
-    vocab_size = model.config.output_vocab_size
-    configs = [member.config for member in getattr(model, "models", [model])]
-    per_position = sum(config.num_decoder_layers * config.d_model for config in configs)
-    candidates = min(2 * getattr(search, "beam_size", 0), vocab_size)
-    # Logits and their softmax; the best candidates; the keys and values of the answers, twice.
-    hypothesis = 12 * vocab_size + 160 * candidates + 20 * per_position * limit
-    return search.width * hypothesis + 8 * per_position * source_length
-
-
-def streams_that_fit(model, search, source_length: int, limit: int, num_streams: int) -> int:
-    """Returns how many of `num_streams` searches fit into free memory; raises an error if none."""
-    free = free_memory()
-    needed = search_bytes(model, search, source_length, limit)
-    if free is None or num_streams * needed <= free:
-        return num_streams
-    if needed > free:
-        raise UserError(
-            f"The search for the answers to a source of {source_length:,} tokens needs about "
-            f"{needed / _GIGABYTE:.1f} GB of memory, of which {free / _GIGABYTE:.1f} GB are free; "
-            f"use fewer beams or samples. Received: {search.width:,} beams or samples"
-        )
-    return int(free // needed)
-
-
-def free_memory() -> float | None:
-    """Returns the bytes that a search or a step may use; None if they are unknown."""
-    # Also the limit for accelerators, which rarely have more memory than their machine.
-    try:
-        lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
-    return _USABLE * available[0] if available else None

@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 from keras_transformer import __version__
-from keras_transformer.checks import check_argument, check_boolean
+from keras_transformer.checks import check_boolean
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import search_from_dict
 from keras_transformer.errors import UserError, one_line
@@ -62,8 +62,6 @@ def read_config(directory: str | os.PathLike) -> dict:
             raise ValueError("the entry 'model' is missing or is not an object.")
         get_task(config["task"])
         check_boolean("shared_tokenizer", config["shared_tokenizer"])
-        precision = config.get("precision", "float32")
-        check_argument(isinstance(precision, str), "precision", "the name of a dtype", precision)
         config["model"] = TransformerConfig.from_dict(config["model"])
         search = config.get("search")
         config["search"] = None if search is None else search_from_dict(search)
@@ -135,22 +133,21 @@ def read_tokenizers(directory: str | os.PathLike, config: dict) -> TokenizerPair
 
 
 def check_same_vocabularies(directories, tokenizers):
-    """Raises an error that names the first difference between the vocabularies, if any."""
-    for directory, other in zip(directories[1:], tokenizers[1:], strict=True):
-        for side, name in (("source", "source"), ("target", "of_target")):
-            pair = getattr(tokenizers[0], name), getattr(other, name)
-            first, second = (tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in pair)
-            if first == second:
-                continue
-            differ = f"{len(first):,} and {len(second):,} pieces"
-            if len(first) == len(second):
-                index = [a == b for a, b in zip(first, second, strict=True)].index(False)
-                differ = f"id {index} is {first[index]!r} and {second[index]!r}"
-            raise UserError(
-                f"Models answer together if they have the same vocabulary. Received: "
-                f"{str(directories[0])!r} and {str(directory)!r}, whose {side} vocabularies "
-                f"differ: {differ}"
-            )
+    """Raises an error that names two directories whose vocabularies differ, if any."""
+    first, *others = map(_vocabularies, tokenizers)
+    for directory, other in zip(directories[1:], others, strict=True):
+        for side, pieces in first.items():
+            if pieces != other[side]:
+                raise UserError(
+                    f"Models answer together if they have the same vocabulary. Received: "
+                    f"{str(directories[0])!r} and {str(directory)!r}, whose {side} vocabularies, "
+                    f"of {len(pieces):,} and {len(other[side]):,} pieces, differ"
+                )
+
+
+def _vocabularies(pair):
+    sides = {"source": pair.source, "target": pair.of_target}
+    return {side: one.pieces(range(one.vocab_size)) for side, one in sides.items()}
 
 
 def write_model_directory(

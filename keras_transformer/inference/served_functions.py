@@ -27,7 +27,6 @@ from keras_transformer.inference.batch_inference import (
     one_answer,
     rounded_up,
 )
-from keras_transformer.inference.shortlist import SIZES
 from keras_transformer.layers.effective_weights import is_plain
 from keras_transformer.layers.tensors import Tensor, at_least_float32
 from keras_transformer.models import Ensemble, Transformer
@@ -144,7 +143,8 @@ class ServedFunctions(abc.ABC):
             if longest_position is not None:
                 length = tf.minimum(length, longest_position)
             source = padded(source, length)
-            options["token_ids"] = token_ids(getattr(pipeline, "shortlist", None), source)
+            if (shortlist := getattr(pipeline, "shortlist", None)) is not None:
+                options["token_ids"] = shortlist.token_ids_in_graph(source)
             limits_here = tf.gather(limits, rows)
             result = encode_and_search(self._model, source, limits_here, search, **options)
             missing = longest_limit - tf.shape(result.tokens)[2]
@@ -220,22 +220,6 @@ def padded(ids, length=None):
     return ids.to_tensor(PAD_ID, shape=None if length is None else tf.stack([-1, length]))
 
 
-def token_ids(shortlist, source):
-    """Returns `Shortlist.token_ids` for sources, int32 `[batch, length]`; None for all tokens."""
-    if shortlist is None or shortlist.vocab_size < SIZES[0]:
-        return None
-    candidates = tf.reshape(tf.gather(shortlist.candidates, source), [-1])
-    listed = tf.concat([shortlist.frequent, candidates], axis=0)[:, None]
-    is_listed = tf.zeros([shortlist.vocab_size], tf.bool)
-    is_listed = tf.tensor_scatter_nd_update(is_listed, listed, tf.fill([tf.size(listed)], True))
-    sizes = tf.constant(SIZES)
-    num_listed = tf.reduce_sum(tf.cast(is_listed, tf.int32))
-    large_enough = tf.boolean_mask(sizes, sizes >= num_listed)
-    size = tf.minimum(tf.reduce_min(large_enough), shortlist.vocab_size)
-    others = tf.where(~is_listed)[: size - num_listed]
-    return tf.sort(tf.cast(tf.concat([tf.where(is_listed), others], axis=0)[:, 0], tf.int32))
-
-
 class StoredTransformer(Transformer):
     """A copy of a `Transformer` whose linear maps compute with `StoredKernels`.
 
@@ -254,8 +238,11 @@ class StoredTransformer(Transformer):
             kernels.wrap_maps(block.feed_forward, _FEED_FORWARD)
 
     def decode_step(self, *args: Any, **kwargs: Any) -> tuple:
-        with self.stored_kernels.few_rows():
+        self.stored_kernels.are_few_rows = True
+        try:
             return super().decode_step(*args, **kwargs)
+        finally:
+            self.stored_kernels.are_few_rows = False
 
     def next_logits(self, states: Any, embeddings: Any = None) -> Any:
         layer = self.target_embedding
@@ -281,7 +268,8 @@ class StoredKernels:
         self._matrices = [_Matrix(kernels) for kernels in groups]
         self._matrix_of: dict[int, Any] = {k: m for m in self._matrices for k in m.rows_of}
         self._num_parts = num_parts
-        self._are_few_rows = False
+        # Whether products are computed in the way that is fast for few rows.
+        self.are_few_rows = False
         for transformer in getattr(model, "models", [model]):
             transformer.use(self)
 
@@ -303,15 +291,6 @@ class StoredKernels:
         with keras.StatelessScope(values):
             yield
 
-    @contextlib.contextmanager
-    def few_rows(self) -> Iterator[None]:
-        """Computes products in the way that is fast for few rows in a `with` block."""
-        self._are_few_rows = True
-        try:
-            yield
-        finally:
-            self._are_few_rows = False
-
     def wrap_maps(self, layer: Any, groups: tuple[tuple[str, ...], ...]) -> None:
         """Wraps the maps of a layer; those of a group are computed by one product if they can."""
         for names in groups:
@@ -327,14 +306,14 @@ class StoredKernels:
 
     def multiply(self, rows, transpose):
         """Returns `[rows, output_dim]`, the product of rows and the transpose of a matrix."""
-        if self._are_few_rows:
+        if self.are_few_rows:
             return multiply_few_rows(rows, transpose, self._num_parts)
         # These are batches of one: TensorFlow runs a plain product of a few MB on one thread.
         return tf.matmul(rows[None], transpose[None], transpose_b=True)[0]
 
     def add_bias(self, outputs, bias):
         """Returns the sum of `[rows, output_dim]` and `[output_dim]`."""
-        if not self._are_few_rows:
+        if not self.are_few_rows:
             return tf.nn.bias_add(outputs, bias)
         # TensorFlow fuses a product and the bias after it, which is faster for many rows, but
         # reorders the kernel at every call, which costs more than the product of a few rows.

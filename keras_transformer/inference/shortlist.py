@@ -5,6 +5,7 @@ import os
 import pathlib
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -124,6 +125,28 @@ class Shortlist:
         others = np.flatnonzero(~is_listed)[: size - len(listed)]
         return np.sort(np.concatenate([listed, others])).astype("int32")
 
+    def token_ids_in_graph(self, source: Any) -> Any:
+        """Returns `token_ids` of sources without prefixes, as operations of TensorFlow.
+
+        Args:
+            source: Ids of the sources, int32 `[batch, length]`, with padding.
+        """
+        import tensorflow as tf
+
+        if self.vocab_size < SIZES[0]:
+            return None
+        candidates = tf.reshape(tf.gather(self.candidates, source), [-1])
+        listed = tf.concat([self.frequent, candidates], axis=0)[:, None]
+        is_listed = tf.zeros([self.vocab_size], tf.bool)
+        is_listed = tf.tensor_scatter_nd_update(is_listed, listed, tf.fill([tf.size(listed)], True))
+        sizes = tf.constant(SIZES)
+        num_listed = tf.reduce_sum(tf.cast(is_listed, tf.int32))
+        large_enough = tf.boolean_mask(sizes, sizes >= num_listed)
+        size = tf.minimum(tf.reduce_min(large_enough), self.vocab_size)
+        others = tf.where(~is_listed)[: size - num_listed]
+        listed = tf.concat([tf.where(is_listed), others], axis=0)[:, 0]
+        return tf.sort(tf.cast(listed, tf.int32))
+
     def save(self, directory: str | os.PathLike) -> pathlib.Path:
         """Writes `shortlist.npz` into a model directory, and returns its path.
 
@@ -152,10 +175,6 @@ class Shortlist:
         sizes = tokenizers.source.vocab_size, tokenizers.of_target.vocab_size
         try:
             with path.open("rb") as file, np.load(file) as arrays:
-                # A few bytes of a zip file unpack to any number of them; the 1000 are headers.
-                most = 4 * (sizes[0] * (1 + _MAX_CANDIDATES) + sizes[1] + 1000)
-                if sum(member.file_size for member in arrays.zip.infolist()) > most:
-                    raise ValueError("larger than any shortlist of the model")
                 values = {field.name: arrays[field.name] for field in dataclasses.fields(cls)}
             numbers = {name: int(values[name]) for name in ("vocab_size", "checksum")}
             shortlist = cls(**values | numbers)

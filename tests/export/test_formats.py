@@ -57,11 +57,6 @@ def test_a_missing_package_is_named(translator, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(UserError, match=r"needs ctranslate2: pip install '\.\[ctranslate2\]'"):
         export(translator, tmp_path / "m", "ctranslate2")
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    message = r"onnx with quantization='int8' needs onnxruntime: pip install '\.\[onnx\]'"
-    with pytest.raises(UserError, match=message):
-        export(translator, tmp_path / "m", "onnx", quantization="int8")
-    FORMATS["onnx"].check_options({"quantization": None})
 
 
 @pytest.mark.parametrize(

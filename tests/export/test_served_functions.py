@@ -16,7 +16,6 @@ from keras_transformer.inference.served_functions import (
     StoredTransformer,
     multiply_few_rows,
     starts_of_chunks,
-    token_ids,
 )
 from keras_transformer.models import Ensemble, weight_files
 from keras_transformer.models.ensemble import copy_of
@@ -139,9 +138,9 @@ def random_shortlist(num_candidates, vocab_size=1404, num_frequent=20):
 def test_tokens_of_a_shortlist_are_those_that_numpy_finds(arguments):
     shortlist = random_shortlist(*arguments)
     source = np.random.default_rng(1).integers(4, 1404, (5, 9)).astype("int32")
-    found = token_ids(shortlist, tf.constant(source))
+    found = shortlist.token_ids_in_graph(tf.constant(source))
     np.testing.assert_array_equal(found, shortlist.token_ids(source))
-    assert token_ids(None, source) is token_ids(random_shortlist(3, 400), source) is None
+    assert random_shortlist(3, 400).token_ids_in_graph(source) is None
 
 
 def answers(directory, texts):

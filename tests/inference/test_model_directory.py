@@ -90,8 +90,8 @@ def save_subwords(directory, *vocabularies):
 
 
 @pytest.mark.parametrize("first, other, differ", [
-    (["ab"], ["abc"], "source .*6 and 7 pieces"),
-    (["ab", "xy"], ["ab", "xz"], "target .*id 5 is 'y' and 'z'"),
+    (["ab"], ["abc"], "source vocabularies, of 6 and 7 pieces, differ"),
+    (["ab", "xy"], ["ab", "xz"], "target vocabularies, of 6 and 6 pieces, differ"),
 ])  # fmt: skip
 def test_other_vocabularies_are_named_with_their_directories(tmp_path, first, other, differ):
     paths = [save_subwords(tmp_path / "one", *first), save_subwords(tmp_path / "two", *other)]

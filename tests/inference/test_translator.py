@@ -9,7 +9,6 @@ import pytest
 from keras_transformer.data import BOS_ID, EOS_ID, SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, SuppressTokens
 from keras_transformer.errors import UserError
-from keras_transformer.inference import batch_inference
 from keras_transformer.inference.batch_inference import cut_batches
 from keras_transformer.inference.translator import Translator
 from tests.closeness import assert_close
@@ -201,26 +200,6 @@ class TestAlign:
                 translator.align(["a"], ["a"], layer=layer)
         with pytest.raises(ValueError, match="2 sources and 1 targets"):
             translator.align(["a", "b"], ["c"])
-
-
-class TestMemory:
-    @pytest.fixture
-    def memory(self, monkeypatch):
-        """Sets how much memory is free, in bytes."""
-        return lambda free: monkeypatch.setattr(batch_inference, "free_memory", lambda: free)
-
-    def test_fewer_searches_at_a_time_where_all_do_not_fit(self, translator, memory):
-        model, search = translator.model, BeamSearch(10)
-        needed = batch_inference.search_bytes(model, search, 5, 20)
-        assert needed > 4 * 10 * (320 + 2 * 32 * 20)  # logits, keys and values
-        for free, expected in ((None, 4), (4 * needed, 4), (2.5 * needed, 2), (needed, 1)):
-            memory(free)
-            assert batch_inference.streams_that_fit(model, search, 5, 20, 4) == expected
-
-    def test_a_search_that_does_not_fit_is_refused(self, translator, memory):
-        memory(1e6)
-        with pytest.raises(UserError, match=r"about .* GB .*Received: 4,096 beams or samples"):
-            translator.translate(["a dog"], search=BeamSearch(4_096))
 
 
 @pytest.mark.parametrize(("settings", "message"), [
