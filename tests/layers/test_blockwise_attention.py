@@ -21,38 +21,19 @@ from tests.closeness import assert_close
 from tests.layers.harness import decode
 from tests.layers.oracle_parameters import array, randomize
 from tests.oracle import transformer as oracle
+from tests.precision.gradients import value_and_gradients
 
 RNG = np.random.default_rng(8)
 
 
-def outputs_and_gradients(function, inputs, upstream):
-    """Returns what a function of the backend's tensors gives, and the gradients of its inputs."""
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        import tensorflow as tf
+def with_unknown_lengths(function, inputs):
+    """On TensorFlow the function becomes a graph of unknown lengths, which is the harder case."""
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
 
-        @tf.function  # Graphs of unknown lengths are the harder case.
-        def run(*inputs):
-            with tf.GradientTape() as tape:
-                tape.watch(inputs)
-                outputs = function(*inputs)
-            return outputs, *tape.gradient(outputs, inputs, upstream)
-
-        signature = [tf.TensorSpec((None, 2, None, one.shape[-1])) for one in inputs]
-        found = run.get_concrete_function(*signature)(*map(tf.constant, inputs))
-    elif backend == "jax":
-        import jax
-
-        outputs, pull_back = jax.vjp(jax.jit(function), *inputs)
-        found = outputs, *pull_back(upstream)
-    else:
-        import torch
-
-        inputs = [torch.tensor(one, requires_grad=True) for one in inputs]
-        outputs = function(*inputs)
-        outputs.backward(torch.tensor(upstream))
-        found = outputs.detach(), *(one.grad for one in inputs)
-    return list(map(array, found))
+    signature = [tf.TensorSpec((None, 2, None, one.shape[-1])) for one in inputs]
+    return tf.function(function, input_signature=signature)
 
 
 def expected(query, key, value, mask, upstream):
@@ -100,7 +81,14 @@ def test_it_is_the_attention_of_the_oracle(attend, size, queries, keys, is_causa
 
     visible = np.tril(np.ones((queries, keys), bool), 0 if is_causal else keys)
     visible = np.broadcast_to(visible if mask is None else visible & mask, (2, queries, keys))
-    found = outputs_and_gradients(function, inputs, upstream)
+    variables = list(map(keras.Variable, inputs))
+    attention = with_unknown_lengths(function, inputs)
+
+    def outputs():
+        return attention(*[variable.value for variable in variables])
+
+    _, gradients = value_and_gradients(lambda: ops.sum(outputs() * upstream), variables)
+    found = [array(outputs()), *gradients]
     for one, other in zip(found, expected(*inputs, visible, upstream), strict=True):
         assert_close(one, other)
 

@@ -218,11 +218,6 @@ CASES = {
         },
         18, oracle_outputs.decoder_block, OF_BLOCK, num_seed_generators=6,
     ),
-    "decoder_only_block": case(
-        partial(layers.DecoderBlock, **BLOCK, norm="pre", dropout=0.0),
-        {"inputs": STATES, "padding_mask": PADDING},
-        12, oracle_outputs.decoder_block, OF_BLOCK,
-    ),
     "pre_norm_encoder_with_learned_positions": case(
         stack(
             layers.Encoder, layers.EncoderBlock, norm="pre",
@@ -239,6 +234,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("error", "ignore:__array__ implementation")  # Keras' own.
 @pytest.mark.parametrize("is_quick", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_layer_keeps_its_promises(name, is_quick):

@@ -18,18 +18,6 @@ def encoding(length, d_model, dtype="float32", **kwargs):
     return array(layer(np.zeros((1, length, d_model), "float32"), **kwargs))[0]
 
 
-def test_values_computed_by_hand():
-    """d_model 4: wavelengths 1 and 100, sine and cosine interleaved, from position 0."""
-    assert_close(
-        encoding(3, 4),
-        [
-            [0.0, 1.0, 0.0, 1.0],
-            [0.841470985, 0.540302306, 0.009999833, 0.999950000],
-            [0.909297427, -0.416146837, 0.019998667, 0.999800007],
-        ],
-    )
-
-
 def test_last_pair_at_512_has_the_papers_wavelength():
     """Pair 255: 10,000^(510/512) = 9646.616; tensor2tensor's spacing would have 10,000."""
     values = encoding(101, 512)[100]
