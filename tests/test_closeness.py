@@ -8,23 +8,14 @@ import pytest
 
 from tests.closeness import assert_close
 
-RNG = np.random.default_rng(0)
-TERMS = RNG.normal(size=(200, 1024))
 
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_another_order_of_a_sum_is_close(dtype):
-    terms = TERMS.astype(dtype)
-    one_by_one = np.cumsum(terms[:, ::-1], axis=1, dtype=dtype)[:, -1]
-    assert_close(one_by_one, terms.astype("longdouble").sum(axis=1), dtype)
-
-
-@pytest.mark.parametrize("expected", [1e-9, [[1e6, -2.0]], TERMS])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_relative_error_of_a_thousandth_is_not(dtype, expected):
-    assert_close(expected, expected, dtype)
+def test_another_order_of_a_sum_is_close_and_an_error_of_a_thousandth_is_not():
+    terms = np.random.default_rng(0).normal(size=(200, 1024)).astype("float32")
+    one_by_one = np.cumsum(terms, axis=1, dtype="float32")[:, -1]
+    expected = terms.astype("float64").sum(axis=1)
+    assert_close(one_by_one, expected)
     with pytest.raises(AssertionError, match="largest difference"):
-        assert_close(1.001 * np.asarray(expected), expected, dtype)
+        assert_close(1.001 * expected, expected)
 
 
 @pytest.mark.parametrize(

@@ -137,22 +137,6 @@ def test_a_kill_at_any_operation_leaves_the_old_state_or_the_new(tmp_path, kind)
     assert len(found) > 5 and all(state in (old, new) for state in found), found
 
 
-def test_a_link_to_a_folder_stays_and_a_link_to_a_file_is_replaced(tmp_path):
-    (tmp_path / "old.txt").write_text("old")
-    (tmp_path / "file").symlink_to("old.txt")
-    (tmp_path / "folder").symlink_to("data")
-    with atomic_write(tmp_path / "file") as temporary:
-        temporary.write_text("written")
-    with atomic_folder(tmp_path / "folder") as temporary:
-        temporary.mkdir()
-    with atomic_files(tmp_path / "folder") as temporary:
-        (temporary / "more").write_text("")
-    assert (tmp_path / "folder").is_symlink() and not (tmp_path / "file").is_symlink()
-    assert (tmp_path / "file").read_text() == "written"
-    assert (tmp_path / "old.txt").read_text() == "old"
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["more"]
-
-
 def test_a_link_in_place_of_the_complete_files_is_not_followed(tmp_path):
     """A folder from elsewhere may hold `.replacing -> ../victim`."""
     target = tmp_path / "target"

@@ -1,11 +1,9 @@
-"""The shape of the package: rooms, directions of imports, numbers of parameters, annotations."""
+"""The shape of the package: its rooms, and the directions of imports between them."""
 
 import ast
-import inspect
 import pathlib
 
 import keras_transformer
-from tests.docs.public_names import public_members, public_methods
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 # A room imports from its own row and from rows above it.
@@ -72,17 +70,6 @@ def test_imports_point_one_way():
     assert wrong == ARROWS_TO_REMOVE
 
 
-def test_only_the_commands_of_a_task_import_it():
-    tasks = ("translation", "parsing")
-    users = {
-        name
-        for name, tree in MODULES.items()
-        for other in imports(name, tree)
-        if room_of(other) in tasks and room_of(name) != room_of(other)
-    }
-    assert users == {"cli.translation", "cli.parsing"}
-
-
 def test_no_modules_import_each_other_in_a_circle():
     graph = {name: {*filter(None, imports(name, tree))} - {name} for name, tree in MODULES.items()}
     done, path = set(), []
@@ -99,19 +86,3 @@ def test_no_modules_import_each_other_in_a_circle():
 
     for name in graph:
         visit(name)
-
-
-def test_parameters_of_public_functions_are_annotated():
-    bare = []
-    for name, member in {**public_members(), **public_methods()}.items():
-        function = getattr(member, "fget", member)
-        if inspect.isclass(member):
-            function = vars(member).get("__init__")
-        if not inspect.isfunction(function) or getattr(member, "_is_protocol", False):
-            continue
-        bare += [
-            f"{name}({parameter.name})"
-            for parameter in inspect.signature(function).parameters.values()
-            if parameter.annotation is parameter.empty and parameter.name not in ("self", "cls")
-        ]
-    assert not bare, f"{len(bare)}: {bare}"

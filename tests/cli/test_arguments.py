@@ -2,13 +2,10 @@
 
 import argparse
 import dataclasses
-import os
 
-import keras
 import pytest
 
 from keras_transformer.cli.arguments import choose_search
-from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.decoding import (
     BeamSearch,
     GreedySearch,
@@ -45,28 +42,3 @@ def test_options_change_the_search_of_the_model(given, default, expected):
     nothing["suppress_unknown"] = False
     assert choose_search(argparse.Namespace(**nothing), default) is default
     assert choose_search(argparse.Namespace(**nothing | given), default) == expected
-
-
-@pytest.fixture
-def threads(monkeypatch):
-    """Records the threads that are set for TensorFlow on a machine of eight cores."""
-    told = []
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
-    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        name = "set_intra_op_parallelism_threads"
-        monkeypatch.setattr(tf.config.threading, name, told.append)
-        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [])
-    return told
-
-
-@pytest.mark.tensorflow_only("the threads are those of its operations")
-@pytest.mark.parametrize(
-    "asked, most, streams, cores",
-    [(None, None, 8, 1), (3, None, 3, 2), (None, 2, 2, 4)],
-)
-def test_streams_share_the_cores(threads, asked, most, streams, cores):
-    assert load_backend_in_streams(asked, most) == streams
-    assert threads == [cores]

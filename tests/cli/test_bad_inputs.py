@@ -72,22 +72,18 @@ evaluate --model {model} --source {good} --reference {tsv} --output {out} --json
 # Commands -> a part of the line.
 WRONG_VALUES = """
 train --source {good} --output {out} -> --source also needs --target.
-train --source {good} --target {good} --columns 1,2 --output {out} -> --target, --columns
 train --tsv {tsv} --columns 2 --output {out} -> two numbers from 1 or two names. Received: '2'
 train --tsv {tsv} --columns en,de --output {out} -> good.tsv' has no column 'en'; without names
 train --tsv {one} --output {out} -> too few different sources to hold validation pairs out of it
-train --tsv {tsv} --valid-tsv {tsv} -> --output DIR is required
 train --corpus a=much:{good},{good} {valid} -> with a number above 0 for WEIGHT. Received: 'a=much
 train --corpus a=1:{good},{good} --corpus a=2:{good},{good} {valid} -> differ. Received: 'a' twice
 train --corpus a=1:{good},{good},<bt> --start-from {model} {valid} -> Received: the tag '<bt>'
 train --dropout 1 -> --dropout: expected a number from 0 to below 1
-train --droput 0.1 -> unknown option --droput (did you mean --dropout?)
 translate --model {model} --input {good} TEXT -> from the command line or from --input, not from bo
 train {pairs} --vocabulary {tsv} -> A vocabulary is a .model or .txt file
 train {pairs} --also-valid general={good} -> --also-valid is NAME=SOURCE,TARGET. Received: 'general
 train {pairs} --also-valid valid={good},{good} -> other than train and valid. Received: 'valid=
 train --prepared {folder} --output {out} -> is not a prepared corpus: it has no prepared.json
-train --plan --vocabulary-type subword -> --plan needs --vocab-size
 train --plan --jit-compile --gpus 2 -> --jit-compile works on one device only
 train --device-memory 8 --output {out} -> --device-memory goes with --plan
 train --plan --num-heads 7 -> `--num-heads` must divide
@@ -101,7 +97,6 @@ evaluate --hypothesis {good} --dataset a/b -> needs --source-language
 average --model {model} --output {out} {good} -> not both
 average --model {model} --last 3 -> keeps 0 checkpoints
 vocab --input {good} --output {out}.txt -> must end in .model
-vocab --input {good} --output {out}.txt --type subword --symbols <bt> -> for --type bpe and unigram
 """
 
 

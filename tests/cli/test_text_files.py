@@ -33,18 +33,6 @@ def test_an_endless_line_is_refused_before_it_fills_the_memory(monkeypatch):
             next(read_lines(None))
 
 
-def test_an_output_that_is_a_link_stays_one_and_the_file_is_written(tmp_path):
-    """The file appears when it is complete."""
-    path = tmp_path / "out.txt"
-    (tmp_path / "link").symlink_to(path.name)
-    for before, content in ((None, "one"), ("one", "two")):
-        with open_output(str(tmp_path / "link")) as file:
-            file.write(content)
-            assert (path.read_text() if path.exists() else None) == before
-        assert path.read_text() == content
-    assert (tmp_path / "link").is_symlink()
-
-
 def test_an_output_whose_name_ends_in_gz_is_packed(tmp_path):
     path = tmp_path / "out.txt.gz"
     with open_output(str(path)) as file:

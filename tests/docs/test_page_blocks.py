@@ -16,7 +16,6 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.cli.application import build_parser
-from keras_transformer.errors import UserError
 from tests.docs.page_blocks import PAGES, blocks_of, prompts_of
 from tests.loaded_once import load_once
 from tests.tiny_parser import tiny_parser
@@ -112,42 +111,3 @@ def test_every_block_of_a_page_is_understood(page):
         for words in block.commands():
             if words[0] == "keras-transformer":
                 assert PARSER.parse_args(words[1:]).run
-
-
-# How errors about missing files begin.
-MISSING = "(File|Model directory|Dataset) not found: |'.*' is not a prepared corpus|"
-MISSING += "The folder of the output does not exist|Several processes need Keras on JAX"
-
-
-@pytest.fixture
-def lacks_only_files(tmp_path, monkeypatch, capfd):
-    """Checks that a command fails in an empty folder, and because its files are missing."""
-    monkeypatch.chdir(tmp_path)
-
-    def no_dataset(name, *_, **__):
-        raise UserError(f"Dataset not found: {name!r}")
-
-    monkeypatch.setattr("keras_transformer.data.TfdsCorpus", no_dataset)
-
-    def check(words):
-        capfd.readouterr()
-        assert main(words) == 2, words
-        *_, line = capfd.readouterr().err.splitlines()
-        assert re.search(f"error: ({MISSING})", line), (words, line)
-
-    return check
-
-
-def needs_files(words):
-    """Whether it is a complete command of ours that reads files before it computes anything."""
-    # `import` asks the hub.
-    is_ours = words[0] == "keras-transformer" and words[1] not in ("quickstart", "import")
-    return is_ours and not {"--plan", "--print-config", "..."} & set(words)
-
-
-@pytest.mark.parametrize("page", WITH_BLOCKS)
-def test_a_command_that_is_not_run_lacks_nothing_but_its_files(page, lacks_only_files):
-    for block in blocks_of(page):
-        for words in block.commands() if block.language == "bash" and not block.is_run else ():
-            if needs_files(words):
-                lacks_only_files(words[1:])

@@ -68,11 +68,6 @@ def test_conversational_times(hour, minute, english, german):
     assert words.clock_time(hour, minute) == (english, german)
 
 
-def test_timetable_times():
-    assert words.timetable_time(1, 5) == ("one oh five", "ein Uhr fünf")
-    assert words.timetable_time(7, 42) == ("seven forty-two", "sieben Uhr zweiundvierzig")
-
-
 @pytest.mark.parametrize("function, arguments, english, german", [
     (words.cardinal, [1], "one", "eins"),
     (words.cardinal, [116], "one hundred and sixteen", "einhundertsechzehn"),

@@ -41,17 +41,6 @@ class Toy(Settings):
     names: Texts | None = None
 
 
-def test_the_texts_of_options_are_those_of_the_docstring():
-    texts = {name: (one.text, one.shown_default) for name, one in options_of(Toy).items()}
-    assert texts == {
-        "size": ("number of toys, which is written without a capital", 3),
-        "weight": ("weight in kg", "any"),
-        "loud": ("whether they make noise", "false"),
-        "windows": ("window sizes", "no windows"),
-        "names": ("names of toys", None),
-    }
-
-
 NAN, INFINITY = float("nan"), float("inf")
 NUMBER, COUNT = "a number ", "a whole number of at least "
 SIZE = "a whole number from 1 to 2147483647"

@@ -13,19 +13,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_has_the_two_commands_of_a_fresh_machine():
-    first, *others = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
-    # The environment is activated, so that the command is found afterwards.
-    assert first == (
-        "python3 -m venv .venv && . .venv/bin/activate && pip install . && "
-        "keras-transformer quickstart\n"
-    )
-    assert (
-        "python3 -m venv .venv && .venv/bin/pip install '.[test]' && "
-        ".venv/bin/python -m pytest -n 2\n"
-    ) in others
-
-
 def test_the_classifier_gives_a_padded_sentence_the_answer_of_the_sentence_alone():
     names = {}
     exec(re.search(r"```python\n(.*?)```", README, re.DOTALL)[1], names)
