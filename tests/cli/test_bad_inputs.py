@@ -18,7 +18,6 @@ PROBLEMS = {
     "no-such-file; not found": """
 vocab --input {missing} --output {out}.model
 train --tsv {missing} --valid-tsv {tsv} --output {out}
-train --config {missing} --output {out}
 translate --model {model} --input {missing} --output {out}
 average --output {out}.weights.h5 {missing}
 """,
@@ -32,12 +31,10 @@ evaluate --model {model} --source {good} --reference {short}
 vocab --input {good} {empty} --output {out}.model
 train {pairs} --vocabulary {empty_model}
 translate --model {model} --input {empty} --output {out}
-evaluate --model {model} --source {good} --reference {empty}
 """,
     # Not UTF-8.
     "invalid.txt; line 2": """
 train --tsv {invalid} --valid-tsv {tsv} --output {out}
-translate --model {model} --input {invalid} --output {out}
 """,
     # Too long.
     "long.txt; line 2; 39": """
@@ -52,7 +49,6 @@ vocab --input {good} {pipe} --output {out}.model
     # An output that cannot be written.
     "": """
 vocab --input {good} --size 290 --output {nowhere}.model
-train {pairs} --output {good}
 export --model {model} --output {good}
 quickstart --output {good} --saved-model {out}
 """,
@@ -93,8 +89,6 @@ translate --model {model} --input {good} --beam-size 2 --n-best 3 -> --n-best
 evaluate --model {model} --reference {good} -> --model needs --source
 evaluate --hypothesis {good} -> --reference FILE or from --dataset NAME
 evaluate --task parsing --hypothesis {good} -> of gold trees. Received: 0 files
-evaluate --hypothesis {good} --dataset a/b -> needs --source-language
-average --model {model} --output {out} {good} -> not both
 average --model {model} --last 3 -> keeps 0 checkpoints
 vocab --input {good} --output {out}.txt -> must end in .model
 """

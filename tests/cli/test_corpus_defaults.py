@@ -1,7 +1,5 @@
 """Settings that nobody made: chosen by the number of pairs, said with the reason, and kept."""
 
-import json
-
 import pytest
 
 from keras_transformer.cli import corpus_defaults
@@ -9,8 +7,7 @@ from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.corpus_defaults import choose_settings, choose_vocab_size
 from keras_transformer.cli.settings import resolve
 from keras_transformer.data import PairsCorpus
-from keras_transformer.models import TransformerConfig, get_preset
-from keras_transformer.settings.transformer_config import count_parameters
+from keras_transformer.models import get_preset
 
 CHOSEN = corpus_defaults.CHOSEN.keys()
 ADAPTED = {"tokens_per_batch", "max_steps", "evaluate_every", "checkpoint_every", "patience"}
@@ -71,10 +68,3 @@ def test_what_was_set_stays_and_a_named_preset_or_recipe_keeps_its_own(options, 
 def test_a_script_of_many_characters_gets_a_vocabulary_that_holds_them():
     lines = [chr(0x4E00 + number) for number in range(2_000)]
     assert choose_vocab_size(PairsCorpus([(line, "a") for line in lines])) >= 260 + 2_001
-
-
-def test_a_plan_of_an_adaptation_has_the_vocabulary_of_the_model(succeed, unmeasured, model):
-    config = json.loads((model / "config.json").read_text())["model"]
-    output = succeed("train", "--plan", "--start-from", model).output
-    assert f"vocabulary          {config['vocab_size']} bpe pieces" in output
-    assert f"{count_parameters(TransformerConfig.from_dict(config)):,}" in output

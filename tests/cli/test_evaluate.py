@@ -40,9 +40,3 @@ def test_a_split_is_scored_as_its_text_in_files(
     assert results[0]["scores"] == results[1]["scores"]
     assert (results[1]["dataset"], results[1]["split"]) == ("wmt14_translate/de-en", "test")
     assert results[1]["num_lines"] == 4
-
-
-def test_a_hypothesis_of_another_split_is_refused(refuse, data_dir, tmp_path):
-    (tmp_path / "out").write_text("ein rotes Haus\n")
-    line = refuse("evaluate", "--hypothesis", tmp_path / "out", *DATASET, "--data-dir", data_dir)
-    assert "with 1 and 'wmt14_translate/de-en test' with 4" in line

@@ -85,16 +85,6 @@ def test_a_training_ends_with_the_next_commands(succeed, trained, text, tmp_path
     )
 
 
-@pytest.mark.parametrize("first, warns", [
-    (("src", "tgt_de"), True), (("Go.", "Geh."), False), (("the dog", "Hund"), False),
-])  # fmt: skip
-def test_a_first_line_of_names_is_said(succeed, trained, text, tmp_path, first, warns):
-    path = text("pairs.tsv", ["\t".join(pair) for pair in (first, *PAIRS)])
-    warning = f"The first pair, {first}, looks like names of columns: remove the line, or"
-    errors = succeed("train", "--tsv", path, "--output", tmp_path / "out").errors
-    assert errors.count(warning) == warns
-
-
 def warnings_of(train_pairs, valid_pairs, adapts=False):
     return list(text_warnings(PairsCorpus(train_pairs), PairsCorpus(valid_pairs), adapts))
 

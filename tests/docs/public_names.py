@@ -46,19 +46,3 @@ def _own_methods(member):
             seen.add(name)
             if function.__doc__:
                 yield name, value if isinstance(value, property) else getattr(member, name)
-
-
-def parameters_of(member):
-    """Returns the names of the parameters that this library gives to a name, without `self`."""
-    function = member
-    if inspect.isclass(member):
-        # `__new__` of Keras takes anything; that of a named tuple takes its fields.
-        function = member.__new__ if issubclass(member, tuple) else member.__init__
-        is_own = issubclass(member, tuple) or function.__module__.startswith("keras_transformer")
-        if not is_own or issubclass(member, Exception) or getattr(member, "_is_protocol", False):
-            return set()
-    if isinstance(member, property):
-        return set()
-    parameters = inspect.signature(function).parameters.values()
-    named = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    return named - {"self", "_cls", "cls"}

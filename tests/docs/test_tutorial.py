@@ -36,13 +36,6 @@ def check(cells):
     assert len(differences) == 9 and max(differences) < 1e-5
     (accuracy,) = re.findall(r"accuracy after each epoch: \[[\d.]+, ([\d.]+)\]", text)
     assert float(accuracy) > 0.99
-    # The training step: the loss twice over, and the weights.
-    losses = re.findall(r"by hand: ([\d.]+)\s+library: +([\d.]+)$", text, re.M)
-    assert len(losses) == 2
-    for loss, library in losses:
-        assert float(loss) == pytest.approx(float(library), rel=1e-5)
-    (largest,) = re.findall(r"largest difference of a weight: (\S+), a step of 1e-05", text)
-    assert float(largest) < 2e-6
     # Reloaded and served, the translator gives the same answer.
     assert len(re.findall(r"^True$", text, re.MULTILINE)) == 2
     (bleu,) = re.findall(r"^BLEU ([\d.]+)", text, re.MULTILINE)

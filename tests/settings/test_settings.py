@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from keras_transformer.cli.arguments import add_option, options_of, value_parser
+from keras_transformer.cli.arguments import value_parser
 from keras_transformer.serving import ServerSettings
 from keras_transformer.settings.base import (
     Count,
@@ -105,21 +105,6 @@ def test_a_dict_holds_all_and_may_lack_what_has_a_default(settings):
         kind.from_dict(3)
     with pytest.raises(dataclasses.FrozenInstanceError):
         settings.seed = 4
-
-
-def parse(*options):
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    for one in options_of(Toy).values():
-        add_option(parser, one)
-    return vars(parser.parse_args(options))
-
-
-def test_options_give_the_values_or_nothing():
-    assert parse() == dict.fromkeys(("size", "weight", "loud", "windows", "names"))
-    options = "--size 5 --weight 2.5 --no-loud --windows 1,5 --names a,b --names c"
-    assert parse(*options.split()) == {
-        "size": 5, "weight": 2.5, "loud": False, "windows": (1, 5), "names": ["a,b", "c"]
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind, text, rule", [

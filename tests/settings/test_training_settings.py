@@ -23,16 +23,6 @@ def test_a_task_checks_its_settings(changes, received):
         get_task(settings.task).check_settings(settings)
 
 
-def test_a_task_completes_its_settings():
-    settings = TrainingSettings(task="parsing", task_settings={"linearization": {"tags": True}})
-    settings = get_task("parsing").check_settings(settings)
-    assert settings.shared_vocabulary is False
-    own = settings.task_settings
-    assert own["linearization"]["tags"] is True and own["linearization"]["words"] is False
-    assert (own["f1_every"], own["f1_beam_size"]) == (1, 1)
-    assert TrainingSettings.from_dict(settings.to_dict()) == settings
-
-
 @pytest.mark.parametrize("task, own", [
     ("translation", {"bleu_every": 2, "bleu_tokenize": "char"}),
     ("parsing", {"f1_every": 3, "linearization": {"tags": True}}),
@@ -81,17 +71,6 @@ def test_other_settings_and_data_are_named(tmp_path, changes, data, named):
     TrainingSettings().save(tmp_path, DATA)
     with pytest.raises(UserError, match=named):
         TrainingSettings(**changes).check_resumes(tmp_path, {**DATA, **data})
-
-
-def test_only_the_field_of_the_model_that_differs_is_named(tmp_path):
-    config = {"d_model": 16, "activation": "gelu", "dropout": 0.1}
-    before = TrainingSettings(model={"activation": "gelu"})
-    before.save(tmp_path, {**DATA, "config": config})
-    with pytest.raises(UserError) as error:
-        TrainingSettings().check_resumes(
-            tmp_path, {**DATA, "config": {**config, "activation": "relu"}}
-        )
-    assert ": activation was 'gelu', now 'relu'. Use" in str(error.value)
 
 
 def test_a_damaged_file_is_one_line(tmp_path):
