@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 # A failing case is small as it is: looking for a smaller one would take minutes.
 SWEEP = settings(max_examples=3, derandomize=True, deadline=None, phases=[Phase.generate])
-LONG_SWEEP = settings(SWEEP, max_examples=10)
 
 
 @dataclasses.dataclass(frozen=True)

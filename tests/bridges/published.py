@@ -1,9 +1,8 @@
-"""Published models with random weights, as transformers saves them."""
+"""Published models with random weights: a folder with the files of transformers' format."""
 
 import json
 import os
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
@@ -11,14 +10,14 @@ import safetensors.numpy
 import sentencepiece
 
 PORTUGUESE = ">>por<<"
-# The settings of the two kinds of published models that differ, on small layers.
-KINDS = {
-    "opus": {"activation_function": "swish", "num_beams": 6},
-    "tc-big": {"activation_function": "relu", "num_beams": 4},
-}
-_SIZES = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32}
-_SIZES |= {f"{side}_attention_heads": 4 for side in ("encoder", "decoder")}
-_SIZES |= {f"{side}_ffn_dim": 48 for side in ("encoder", "decoder")}
+_WIDTH, _FFN_DIM, _LAYERS = 32, 48, 2
+_SIZES = {"d_model": _WIDTH}
+for _side in ("encoder", "decoder"):
+    _SIZES |= {
+        f"{_side}_layers": _LAYERS,
+        f"{_side}_attention_heads": 4,
+        f"{_side}_ffn_dim": _FFN_DIM,
+    }
 SOURCES = ["a dog runs in the snow .", "two men sit on a bench and read .", "the red house is old"]
 TARGETS = ["ein Hund rennt im Schnee .", "zwei Männer sitzen auf einer Bank .", "das rote Haus"]
 
@@ -53,102 +52,49 @@ def learn_files(folder, codes=(), separate=False):
     (folder / "tokenizer_config.json").write_text(json.dumps({"separate_vocabs": separate}))
 
 
-def save_model(
-    folder, seed=0, safe=True, dtype="float32", bias=1.0, num_beams=4, end_bias=5.0, **settings
-):
-    """Writes weights and config beside a vocabulary; returns the model of transformers."""
-    import torch
-    import transformers
-
-    names = [name for name in ("vocab.json", "target_vocab.json") if (folder / name).exists()]
-    source, *target = (json.loads((folder / name).read_text()) for name in names)
-    vocabulary = target[0] if target else source
-    pad = vocabulary["<pad>"]
-    config = transformers.MarianConfig(**{
-        "vocab_size": len(source), "decoder_vocab_size": len(vocabulary),
-        "share_encoder_decoder_embeddings": not target, "pad_token_id": pad,
-        "decoder_start_token_id": pad, "eos_token_id": vocabulary["</s>"], "bos_token_id": 0,
-        "forced_eos_token_id": None, "scale_embedding": True, "static_position_embeddings": True,
-        "normalize_embedding": False, "max_position_embeddings": 512, **_SIZES, **settings,
-    })  # fmt: skip
-    transformers.set_seed(seed)
-    model = transformers.MarianMTModel(config)
-    generator = np.random.default_rng(seed)
-    with torch.no_grad():
-        for name, tensor in model.named_parameters():
-            if "embed_positions" not in name:
-                scale = tensor.shape[-1] ** -0.5
-                noise = generator.normal(0.0, scale, tensor.shape)
-                is_gain = "norm" in name and name.endswith("weight")
-                tensor.copy_(torch.as_tensor(noise) + is_gain)
-        inner = model.model
-        stacks = [inner.encoder, inner.decoder]
-        tables = (
-            [stack.embed_tokens.weight for stack in stacks] if target else [inner.shared.weight]
-        )
-        for table in tables:
-            table[-1] = 0.0  # of the padding
-        noise = torch.as_tensor(generator.normal(0.0, bias, len(vocabulary)))
-        model.final_logits_bias[0] = noise
-        model.final_logits_bias[0, pad] = 0.0
-        model.final_logits_bias[0, vocabulary["</s>"]] += end_bias
-    model.generation_config.num_beams = num_beams
-    model = model.to(getattr(torch, dtype)).eval()
-    model.save_pretrained(folder)
-    if not safe:
-        torch.save(model.state_dict(), folder / "pytorch_model.bin")
-        (folder / "model.safetensors").unlink()
-    return model
-
-
 def save_arrays(folder, seed=0):
-    """Writes weights and config beside a vocabulary, without torch."""
+    """Writes weights and config beside one vocabulary, or two."""
     generator = np.random.default_rng(seed)
+    names = ["shared"]
+    if is_separate := (folder / "target_vocab.json").exists():
+        names = ["encoder.embed_tokens", "decoder.embed_tokens"]
     vocabulary = json.loads((folder / "vocab.json").read_text())
-    size, pad, width = len(vocabulary), vocabulary["<pad>"], _SIZES["d_model"]
-    arrays = {"model.shared.weight": generator.normal(size=(size, width)) * width**-0.5}
-    arrays["model.shared.weight"][pad] = 0.0
-    arrays["final_logits_bias"] = generator.normal(size=(1, size))
-    arrays["final_logits_bias"][0, vocabulary["</s>"]] += 5.0
+    size, pad, end = len(vocabulary), vocabulary["<pad>"], vocabulary["</s>"]
+    arrays = {"final_logits_bias": generator.normal(size=(1, size))}
+    arrays["final_logits_bias"][0, end] += 5.0
+    for name in names:
+        arrays[f"model.{name}.weight"] = generator.normal(size=(size, _WIDTH)) * _WIDTH**-0.5
+        arrays[f"model.{name}.weight"][pad] = 0.0
 
-    def add_map(name, output_dim, input_dim):
-        arrays[f"{name}.weight"] = generator.normal(size=(output_dim, input_dim)) * input_dim**-0.5
-        arrays[f"{name}.bias"] = generator.normal(size=output_dim) * 0.1
+    def add(name, output_dim, input_dim=None):
+        """Adds a map, or a norm if there is no `input_dim`."""
+        noise = generator.normal(size=(output_dim, input_dim) if input_dim else output_dim)
+        scaled = noise * input_dim**-0.5 if input_dim else 1.0 + 0.1 * noise
+        arrays[f"{name}.weight"], arrays[f"{name}.bias"] = (
+            scaled,
+            0.1 * generator.normal(size=output_dim),
+        )
 
-    def add_norm(name):
-        arrays[f"{name}.weight"] = 1.0 + 0.1 * generator.normal(size=width)
-        arrays[f"{name}.bias"] = 0.1 * generator.normal(size=width)
-
-    for side, attentions in (("encoder", 1), ("decoder", 2)):
-        for number in range(_SIZES[f"{side}_layers"]):
+    for side, attentions in (
+        ("encoder", ["self_attn"]),
+        ("decoder", ["self_attn", "encoder_attn"]),
+    ):
+        for number in range(_LAYERS):
             layer = f"model.{side}.layers.{number}"
-            for attention in ("self_attn", "encoder_attn")[:attentions]:
+            for attention in attentions:
                 for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-                    add_map(f"{layer}.{attention}.{name}", width, width)
-                add_norm(f"{layer}.{attention}_layer_norm")
-            add_map(f"{layer}.fc1", _SIZES[f"{side}_ffn_dim"], width)
-            add_map(f"{layer}.fc2", width, _SIZES[f"{side}_ffn_dim"])
-            add_norm(f"{layer}.final_layer_norm")
+                    add(f"{layer}.{attention}.{name}", _WIDTH, _WIDTH)
+                add(f"{layer}.{attention}_layer_norm", _WIDTH)
+            add(f"{layer}.fc1", _FFN_DIM, _WIDTH)
+            add(f"{layer}.fc2", _WIDTH, _FFN_DIM)
+            add(f"{layer}.final_layer_norm", _WIDTH)
     arrays = {name: array.astype("float32") for name, array in arrays.items()}
-    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors", {"format": "pt"})
+    ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": end}
     config = {
-        "model_type": "marian", "vocab_size": size, "pad_token_id": pad, "scale_embedding": True,
-        "decoder_start_token_id": pad, "eos_token_id": vocabulary["</s>"],
-        "activation_function": "swish", "dropout": 0.1, **_SIZES,
+        "model_type": "marian", "vocab_size": size, "scale_embedding": True, "dropout": 0.1,
+        "activation_function": "swish", "share_encoder_decoder_embeddings": not is_separate,
+        "static_position_embeddings": True, "forced_eos_token_id": end, **ids, **_SIZES,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 4}))
-
-
-def small_model(folder, kind="opus", codes=(), separate=False, **options):
-    """A small published model: files and weights in a folder."""
-    folder.mkdir(exist_ok=True)
-    learn_files(folder, codes, separate)
-    return save_model(folder, **{**KINDS[kind], **options})
-
-
-def copy_files(name, folder):
-    """Copies the files of a published model, which may be read-only, to a folder."""
-    shutil.copytree(published_files(name), folder, copy_function=shutil.copyfile)
-    folder.chmod(0o755)
-    return folder
+    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 4, **ids}))

@@ -1,78 +1,59 @@
-"""Published OPUS-MT models against transformers: ids, logits, answers; files that are wrong."""
+"""Published OPUS-MT models equal transformers'; wrong files are refused in one line."""
 
 import functools
 import json
+import os
+import pickle
+import shutil
 
 import numpy as np
 import pytest
 
 from keras_transformer.bridges import load_opus_mt
-from keras_transformer.decoding import GreedySearch
+from keras_transformer.bridges.opus_mt import _published_rows, _read_vocabulary, _tokenizers
+from keras_transformer.cli import main
+from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.errors import UserError
+from keras_transformer.inference import Translator
 from tests.bridges.published import (
     PORTUGUESE,
     SOURCES,
     TARGETS,
+    learn_files,
     published_files,
-    small_model,
+    save_arrays,
 )
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-PAIRS = {"opus": ((), False), "tc-big": (("<s>", PORTUGUESE, ">>pob<<"), False), "two": ((), True)}
+CODES = ("<s>", PORTUGUESE, ">>pob<<")
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """Folders of small published models and transformers' models, by the kind of their files."""
+    """Folders of small published models and their translators, by the kind of their files."""
 
     @functools.cache
-    def make(name):
-        folder = tmp_path_factory.mktemp(name)
-        codes, separate = PAIRS[name]
-        kind = "tc-big" if name == "tc-big" else "opus"
-        return folder, small_model(folder, kind, codes, separate)
+    def make(kind):
+        folder = tmp_path_factory.mktemp(kind)
+        learn_files(folder, CODES if kind == "tc-big" else (), kind == "two")
+        save_arrays(folder)
+        return folder, load_opus_mt(folder)
 
     return make
 
 
+def theirs(folder):
+    """The tokenizer and the model of transformers for a folder."""
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.MarianTokenizer.from_pretrained(str(folder))
+    return tokenizer, transformers.MarianMTModel.from_pretrained(str(folder)).eval()
+
+
 def texts_for(translator):
     code = f"{PORTUGUESE} " if translator.source_tokenizer.languages else ""
-    return [code + text for text in (*SOURCES, "an unknown ☃ word", "dogs")]
-
-
-def row_ids(translator, folder):
-    """Published id by our id, for the target."""
-    path = folder / "target_vocab.json"
-    vocabulary = json.loads((path if path.exists() else folder / "vocab.json").read_text())
-    pieces = translator.target_tokenizer.pieces(range(translator.target_tokenizer.vocab_size))
-    pieces[2] = "<pad>"
-    return [vocabulary[piece.removesuffix("_") if piece == "<s>_" else piece] for piece in pieces]
-
-
-@pytest.mark.parametrize("name", ["tc-big", "two", pytest.param("opus", marks=pytest.mark.slow)])
-def test_logits_equal_transformers(name, published):
-    folder, marian = published(name)
-    translator = load_opus_mt(folder)
-    tokenizer = transformers.MarianTokenizer.from_pretrained(str(folder))
-    texts = texts_for(translator)[:4]
-    theirs = tokenizer(texts, text_target=TARGETS + ["Hund"], return_tensors="pt", padding=True)
-    labels = theirs.pop("labels")
-    start = torch.full((len(texts), 1), marian.config.pad_token_id)
-    inputs = torch.cat([start, labels[:, :-1]], dim=1)
-    want = marian(**theirs, decoder_input_ids=inputs).logits.detach().numpy()
-    encode = translator.source_tokenizer.encode_batch, translator.target_tokenizer.encode_batch
-    source = padded([[*ids, 3] for ids in encode[0](texts)])
-    targets = encode[1](TARGETS + ["Hund"])
-    logits = array(
-        translator.model({"source": source, "target": padded([[2, *t] for t in targets])})
-    )
-    ids = row_ids(translator, folder)
-    for row, target in enumerate(targets):
-        end = len(target) + 1
-        assert_close(logits[row, :end, 3:], want[row, :end][:, ids[3:]])
-    assert array(logits)[:, :, [0, 2]].max() < -50
+    return [code + text for text in (*SOURCES, "an unknown ☃ word")]
 
 
 def padded(rows):
@@ -80,29 +61,36 @@ def padded(rows):
     return np.array([[*row, *[0] * (longest - len(row))] for row in rows], "int32")
 
 
-@pytest.mark.parametrize(
-    "name, beams",
-    [
-        ("tc-big", 4),
-        ("two", 1),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in [("tc-big", 1), ("two", 4), ("opus", 1), ("opus", 4)]
-        ),
-    ],
-)
-def test_answers_equal_transformers(name, beams, published):
-    folder, marian = published(name)
-    translator = load_opus_mt(folder)
+@pytest.mark.parametrize("kind", ["tc-big", "two"])
+def test_logits_equal_transformers(kind, published):
+    torch = pytest.importorskip("torch")
+    folder, translator = published(kind)
+    tokenizer, marian = theirs(folder)
+    texts, answers = texts_for(translator), [*TARGETS, "Hund"]
+    inputs = tokenizer(texts, text_target=answers, return_tensors="pt", padding=True)
+    labels = inputs.pop("labels")
+    start = torch.full((len(texts), 1), marian.config.pad_token_id)
+    begun = torch.cat([start, labels[:, :-1]], dim=1)
+    want = marian(**inputs, decoder_input_ids=begun).logits.detach().numpy()
+    source = padded([[*ids, 3] for ids in translator.source_tokenizer.encode_batch(texts)])
+    targets = translator.target_tokenizer.encode_batch(answers)
+    logits = translator.model({"source": source, "target": padded([[2, *t] for t in targets])})
+    name = "target_vocab.json" if kind == "two" else "vocab.json"
+    rows = _published_rows(_read_vocabulary(folder / name))
+    for row, target in enumerate(targets):
+        end = len(target) + 1
+        assert_close(array(logits)[row, :end, 3:], want[row, :end][:, rows[3:]])
+    assert array(logits)[:, :, [0, 2]].max() < -50
+
+
+@pytest.mark.parametrize("kind, beams", [("tc-big", 4), ("two", 1)])
+def test_answers_equal_transformers(kind, beams, published):
+    folder, translator = published(kind)
+    tokenizer, marian = theirs(folder)
     translator.extra_length = 12
+    assert translator.search == BeamSearch(4, 1.0, length_normalization="length")
     texts = texts_for(translator)
-    search = GreedySearch() if beams == 1 else None
-    if search is None:
-        search = translator.search.__class__(
-            beam_size=beams, length_penalty=1.0, length_normalization="length"
-        )
-    ours = translator.hypotheses(texts, search)
-    tokenizer = transformers.MarianTokenizer.from_pretrained(str(folder))
+    ours = translator.hypotheses(texts, translator.search if beams > 1 else GreedySearch())
     num_compared = 0
     for text, [answer, *_] in zip(texts, ours, strict=True):
         limit = len(tokenizer(text)["input_ids"]) - 1 + translator.extra_length
@@ -122,31 +110,158 @@ def test_answers_equal_transformers(name, beams, published):
 
 
 @pytest.mark.parametrize("name", ["en-mg", "tc-big-en-pt"])
-def test_ids_of_published_vocabularies_equal_transformers(name, request):
+def test_ids_of_published_vocabularies_equal_transformers(name):
     pytest.importorskip("tensorflow_text")
+    transformers = pytest.importorskip("transformers")
     folder = published_files(name)
-    theirs = transformers.MarianTokenizer.from_pretrained(str(folder))
-    from keras_transformer.bridges.opus_mt import _read_vocabulary, _tokenizers
-
+    tokenizer = transformers.MarianTokenizer.from_pretrained(str(folder))
     vocabulary = _read_vocabulary(folder / "vocab.json")
-    tokenizers = _tokenizers(folder, [vocabulary])
+    tokenizers, rows = _tokenizers(folder, [vocabulary]), np.array(_published_rows(vocabulary))
     code = f"{PORTUGUESE} " if tokenizers[0].languages else ""
     texts = [code + text for text in (*SOURCES, *TARGETS, "ﬁ ½ Ａ 日本 🙂 e\u0301\u00a0x", "")]
-    from keras_transformer.bridges.opus_mt import _published_rows
-
-    rows = np.array(_published_rows(vocabulary))
-    for tokenizer, given in zip(tokenizers, ("text", "text_target"), strict=True):
-        ids = theirs(**{given: texts})["input_ids"]
-        ours = tokenizer.encode_batch(texts)
-        assert [[*rows[row], rows[3]] for row in ours] == ids
-        assert tokenizer.in_graph().tokenize(texts).to_list() == ours
+    for ours, given in zip(tokenizers, ("text", "text_target"), strict=True):
+        ids = ours.encode_batch(texts)
+        assert [[*rows[row], rows[3]] for row in ids] == tokenizer(**{given: texts})["input_ids"]
+        assert ours.in_graph().tokenize(texts).to_list() == ids
 
 
-@pytest.mark.parametrize("options", [{"safe": False}, {"dtype": "float16"}])
-def test_other_files_of_weights(options, tmp_path):
-    small_model(tmp_path, **options)
-    model = load_opus_mt(tmp_path).model
-    small_model(tmp_path)
-    expected = load_opus_mt(tmp_path).model.get_weights()
-    for found, want in zip(model.get_weights(), expected, strict=True):
-        np.testing.assert_allclose(found, want, atol=2e-3 if "dtype" in options else 0)
+def test_weights_in_a_file_of_torch_and_in_float16(published, tmp_path):
+    folder, translator = published("opus")
+    copy = shutil.copytree(folder, tmp_path / "model")
+    change_tensors(copy, lambda torch, tensor: tensor.to(torch.float16))
+    weights = load_opus_mt(copy).model.get_weights()
+    for found, want in zip(weights, translator.model.get_weights(), strict=True):
+        np.testing.assert_allclose(found, want, atol=2e-3)
+
+
+def command(capfd, *arguments):
+    """Calls the command line in this process; returns its status and its errors."""
+    status = main([str(argument) for argument in arguments])
+    return status, capfd.readouterr().err
+
+
+def test_the_command_writes_a_model_directory_that_keeps_all(published, capfd, tmp_path):
+    source = shutil.copytree(published("tc-big")[0], tmp_path / "source")
+    (source / "README.md").write_text("---\nlanguage: pt\nlicense: cc-by-4.0\n---\n# Model\n")
+    status, errors = command(capfd, "import", source, "--output", tmp_path / "model")
+    assert status == 0, errors
+    assert f"wrote {tmp_path / 'model'}: {source}, license cc-by-4.0" in errors
+    assert errors.endswith(f"target language: {PORTUGUESE}, >>pob<<\n")
+    translator, expected = Translator.load(tmp_path / "model"), load_opus_mt(source)
+    assert translator.origin == {"name": str(source), "license": "cc-by-4.0"}
+    texts = texts_for(expected)
+    for found, other in zip(translator.tokenizers, expected.tokenizers, strict=True):
+        assert found.encode_batch(texts) == other.encode_batch(texts)
+    weights = zip(translator.model.get_weights(), expected.model.get_weights(), strict=True)
+    assert all(np.array_equal(found, other) for found, other in weights)
+    assert (translator.model.config, translator.search) == (expected.model.config, expected.search)
+    with pytest.raises(UserError, match=f"target language: {PORTUGUESE}, >>pob<<. Received: "):
+        translator.translate(["a dog"])
+
+
+@pytest.mark.parametrize("kind", ["other", "imported"])
+def test_the_command_replaces_its_own_model_alone(published, capfd, tmp_path, kind):
+    folder, translator = published("opus")
+    translator.save(tmp_path)
+    if kind == "other":
+        (tmp_path / "thesis.txt").write_text("years of work")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    status, errors = command(capfd, "import", folder, "--output", tmp_path)
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert (status == 0) == (kind == "imported"), errors
+    assert kind == "imported" or (errors.count("\n") == 1 and repr(str(tmp_path)) in errors)
+
+
+def test_a_name_on_the_hub_is_read_from_its_cache(published, tmp_path, monkeypatch):
+    pytest.importorskip("huggingface_hub")
+    root, revision = (
+        tmp_path / "models--Somebody--opus-mt-en-de",
+        "0123456789abcdef" * 2 + "01234567",
+    )
+    (root / "refs").mkdir(parents=True)
+    (root / "refs" / "main").write_text(revision)
+    shutil.copytree(published("opus")[0], root / "snapshots" / revision)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert load_opus_mt("Somebody/opus-mt-en-de").origin["name"] == "Somebody/opus-mt-en-de"
+    for source, message in (("Somebody/other", "'Somebody/other' cannot be downloaded"),
+                            ("nothing", "neither a folder nor the name"),
+                            (__file__, "is a file")):  # fmt: skip
+        with pytest.raises(UserError, match=message):
+            load_opus_mt(source)
+
+
+class Executes:
+    def __reduce__(self):
+        return (open, ("executed", "w"))
+
+
+def change_json(name, **changes):
+    def change(folder):
+        values = json.loads((folder / name).read_text()) | changes
+        text = json.dumps({key: value for key, value in values.items() if value is not None})
+        (folder / name).write_text(text)
+
+    return change
+
+
+def change_tensors(folder, change):
+    """Writes the weights as a file of torch, with other embeddings."""
+    torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
+    from safetensors.torch import load_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.shared.weight"] = change(torch, tensors["model.shared.weight"])
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+
+
+def truncate(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def write_pickle(folder):
+    pytest.importorskip("torch")
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Executes()))
+
+
+def make_pipe(folder):
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+
+
+WRONG = [
+    (lambda folder: (folder / "source.spm").unlink(), "with BPE alone. Received: .*source.spm"),
+    (lambda folder: (folder / "model.safetensors").unlink(), "safetensors or pytorch_model.bin"),
+    (make_pipe, "a pipe or a device"),
+    (truncate, "model.safetensors' cannot be read: it is damaged"),
+    (write_pickle, "pytorch_model.bin' cannot be read: .*more than tensors"),
+    (
+        lambda folder: change_tensors(folder, lambda torch, tensor: tensor.to_sparse()),
+        "'model.shared.weight' is not a dense tensor",
+    ),
+    (lambda folder: change_tensors(folder, lambda torch, tensor: tensor / 0), "not finite"),
+    (change_json("vocab.json", **{"</s>": 1}), "must give the ids from 0 to"),
+    (change_json("vocab.json", **{"<pad>": None}), "lacks the piece '<pad>'"),
+    (change_json("config.json", model_type="t5"), "model_type='t5'"),
+    (change_json("config.json", activation_function="x"), "activation_function='x'"),
+    (change_json("config.json", decoder_attention_heads=2), r"attention_heads=\[4, 2\]"),
+    (change_json("config.json", encoder_layers=3), "has .* numbers, fewer than"),
+    (change_json("config.json", d_model=2**30), "must have the shape"),
+    (change_json("generation_config.json", eos_token_id=5), "eos_token_id=5"),
+    (change_json("generation_config.json", num_beams=10**9), "beam_size="),
+    (change_json("generation_config.json", repetition_penalty=1.2), "repetition_penalty="),
+]
+
+
+@pytest.mark.parametrize("change, message", WRONG)
+def test_wrong_files_are_named_in_one_line(change, message, published, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = shutil.copytree(published("opus")[0], tmp_path / "model")
+    change(folder)
+    with pytest.raises(UserError, match=message) as raised:
+        load_opus_mt(folder)
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 600
+    assert not (tmp_path / "executed").exists()
