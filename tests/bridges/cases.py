@@ -3,11 +3,6 @@
 import dataclasses
 
 import numpy as np
-from hypothesis import Phase, settings
-from hypothesis import strategies as st
-
-# A failing case is small as it is: looking for a smaller one would take minutes.
-SWEEP = settings(max_examples=3, derandomize=True, deadline=None, phases=[Phase.generate])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,23 +55,6 @@ def with_gelu(dtype, *others):
     return (*others, "gelu") if dtype == "float32" else others
 
 
-def cases(dtype="float32", activations=("relu",)):
-    """Strategy of `Case`; the activations are these and GELU."""
-    fields = {
-        # Few sizes, since JAX compiles every operation for each.
-        "batch": st.sampled_from([1, 3]),
-        "length": st.sampled_from([1, 5]),
-        "source_length": st.sampled_from([1, 4]),
-        "num_heads": st.sampled_from([1, 2, 3]),
-        # The layer norm of two or three channels has no direction left to compare.
-        "key_dim": st.sampled_from([4, 6]),
-        "intermediate_dim": st.sampled_from([4, 9]),
-        "num_layers": st.integers(1, 2),
-        "norm": st.sampled_from(["post", "pre"]),
-        "activation": st.sampled_from(with_gelu(dtype, *activations)),
-        "epsilon": st.sampled_from([1e-6, 1e-5, 1e-3]),
-        "masks": st.frozensets(st.sampled_from(["padding", "causal", "arbitrary"])),
-        "seed": st.integers(0, 1000),
-        "dtype": st.just(dtype),
-    }
-    return st.builds(Case, **fields)
+# Every kind of mask, and as many positions and heads as it takes to confuse two of them.
+MASKED = {"batch": 3, "length": 7, "source_length": 5, "num_heads": 3}
+MASKED["masks"] = frozenset(["padding", "causal", "arbitrary"])

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
 
 from keras_transformer.bridges import from_marian, to_marian
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.models import Transformer, TransformerConfig
-from tests.bridges.cases import SWEEP, Case, cases
+from tests.bridges.cases import MASKED, Case
 from tests.bridges.comparison import (
     DTYPES,
     assert_same_weights,
@@ -24,13 +23,10 @@ SMALL = {"vocab_size": 13, **LAYERS, "d_model": 8, "intermediate_dim": 6, "num_h
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_logits_and_gradients_equal_marians(dtype):
-    @SWEEP
-    @given(case=cases(dtype, activations=("relu", "swish")))
-    def compare(case):
-        assert_small_errors(marian_errors(case), dtype)
-
-    compare()
+@pytest.mark.parametrize("activation", ["relu", "swish"])
+def test_logits_and_gradients_equal_marians(activation, dtype):
+    case = Case(**MASKED, num_layers=1, activation=activation, dtype=dtype)
+    assert_small_errors(marian_errors(case), dtype)
 
 
 def test_an_exported_model_generates_what_greedy_search_finds():

@@ -4,7 +4,6 @@ import functools
 
 import keras
 import pytest
-from hypothesis import given
 
 from keras_transformer.bridges import from_torch, to_torch
 from keras_transformer.layers import (
@@ -12,7 +11,7 @@ from keras_transformer.layers import (
     EncoderBlock,
     MultiHeadAttention,
 )
-from tests.bridges.cases import SWEEP, Case, cases
+from tests.bridges.cases import MASKED, Case
 from tests.bridges.comparison import DTYPES, assert_same_weights, assert_small_errors
 from tests.bridges.torch_peer import KINDS, calls, make_module, torch_errors
 from tests.closeness import assert_close
@@ -26,14 +25,11 @@ SHAPE = (None, None, 8)
 
 # Stacks contain blocks.
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", [KINDS[0], *KINDS[-2:]])
-def test_ours_equals_torchs(kind, dtype):
-    @SWEEP
-    @given(case=cases(dtype))
-    def compare(case):
-        assert_small_errors(torch_errors(kind, case), dtype)
-
-    compare()
+@pytest.mark.parametrize("kind, norm", [
+    (KINDS[0], "post"), (KINDS[-2], "pre"), (KINDS[-1], "post"),
+])  # fmt: skip
+def test_ours_equals_torchs(kind, norm, dtype):
+    assert_small_errors(torch_errors(kind, Case(**MASKED, norm=norm, dtype=dtype)), dtype)
 
 
 @pytest.mark.parametrize("kind, options", [
