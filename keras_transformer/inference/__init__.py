@@ -4,8 +4,9 @@ from keras_transformer import lazy_names
 
 # Imported on first use: the command line reads the registry of tasks without importing Keras.
 _MODULES = {
+    "pipeline": ["Alignment", "Hypothesis", "Score"],
     "sentences": ["SentenceProfile"],
     "shortlist": ["Shortlist"],
-    "translator": ["Alignment", "Hypothesis", "Score", "Translator"],
+    "translator": ["Translator"],
 }
 __all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -178,13 +178,7 @@ def write_model_directory(
     obsolete = tokenizers.obsolete_files(directory)
     path = directory / RECIPE_FILE
     if recipe is None and path.is_file():
-        try:
-            read_recipe(directory)
-        except UserError as error:
-            raise UserError(
-                f"{path} is in the way and is not a training recipe that can be replaced: move it "
-                "away, or name another directory."
-            ) from error
+        read_recipe(directory)  # Another file of this name is never deleted: it raises an error.
         obsolete.append(path)
     with atomic_files(directory, obsolete) as aside:
         if has_weights:

@@ -44,7 +44,7 @@ class Hypothesis(NamedTuple):
 
     Example:
 
-    >>> from keras_transformer.inference.translator import Hypothesis
+    >>> from keras_transformer.inference import Hypothesis
     >>> Hypothesis("um halb acht", score=-0.4, log_probability=-0.5, num_tokens=4).text
     'um halb acht'
     """
@@ -67,7 +67,7 @@ class Score(NamedTuple):
 
     Example:
 
-    >>> from keras_transformer.inference.translator import Score
+    >>> from keras_transformer.inference import Score
     >>> score = Score(log_probability=-4.0, num_tokens=4)
     >>> float(np.exp(-score.log_probability / score.num_tokens))  # The perplexity.
     2.718281828459045
@@ -90,7 +90,7 @@ class Alignment(NamedTuple):
 
     Example:
 
-    >>> from keras_transformer.inference.translator import Alignment
+    >>> from keras_transformer.inference import Alignment
     >>> alignment = Alignment(((0, 0), (2, 1)), np.array([[0.8, 0.1, 0.0], [0.1, 0.2, 0.6]]))
     >>> alignment.pharaoh()
     '0-0 2-1'
@@ -98,6 +98,26 @@ class Alignment(NamedTuple):
 
     pairs: tuple[tuple[int, int], ...]
     attention: np.ndarray
+
+    @classmethod
+    def of(
+        cls, attention: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
+    ) -> "Alignment":
+        """Returns the alignment of words whose subwords have this attention.
+
+        Args:
+            attention: float `[target, source]`, of subwords.
+            source_words, target_words: Number of subwords of each word.
+        """
+        source, target = _membership(source_words), _membership(target_words)
+        counts = np.maximum(target.sum(axis=1, keepdims=True), 1)  # [target words, 1]
+        between_words = (target / counts) @ attention @ source[:, : attention.shape[1]].T
+        pairs = [
+            (int(weights.argmax()), target_word)
+            for target_word, weights in enumerate(between_words)
+            if weights.size and weights.max() > 0.0
+        ]
+        return cls(tuple(sorted(pairs)), between_words)
 
     def pharaoh(self) -> str:
         """Returns the pairs as `"0-0 1-2"`, the format of fast_align and Moses."""
@@ -340,21 +360,6 @@ def _check_length(name, ids, longest):
     if len(ids) > longest:
         rule = f"The {name} must have at most {longest - 1:,} subwords, as many as the model reads"
         raise UserError(f"{rule}. Received: {len(ids) - 1:,} subwords")
-
-
-def align_words(
-    attention: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
-) -> Alignment:
-    """Aligns words by attention `[target, source]`, given the number of subwords of each word."""
-    source, target = _membership(source_words), _membership(target_words)
-    counts = np.maximum(target.sum(axis=1, keepdims=True), 1)  # [target words, 1]
-    between_words = (target / counts) @ attention @ source[:, : attention.shape[1]].T
-    pairs = [
-        (int(weights.argmax()), target_word)
-        for target_word, weights in enumerate(between_words)
-        if weights.size and weights.max() > 0.0
-    ]
-    return Alignment(tuple(sorted(pairs)), between_words)
 
 
 def _membership(num_subwords):

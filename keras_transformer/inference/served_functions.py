@@ -394,11 +394,8 @@ class _StoredDense:
 
     @property
     def kernel(self):
-        """The kernel, `[input_dim, units]`."""
-        if self.product is None:
-            return self.dense.kernel
-        start, end = self.product.rows_of[id(self.dense.kernel)]
-        return tf.transpose(self.product.matrix.value[start:end])
+        """A matrix of the layer, from which `empty_cache` computes a length."""
+        return self.dense.kernel if self.product is None else self.product.matrix.value
 
     def __call__(self, rows):
         dense = self.dense

@@ -20,15 +20,12 @@ from keras_transformer.inference.pipeline import (
     Pipeline,
     Progress,
     Score,
-    align_words,
     cut_sources,
 )
 from keras_transformer.inference.sentences import SentenceProfile, TextPart, split_tags, split_text
 from keras_transformer.inference.shortlist import Shortlist
 from keras_transformer.losses.cross_entropy import cross_entropy
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
-
-__all__ = ["Alignment", "Hypothesis", "Score", "Translator"]
 
 _LOGGER = logging.getLogger(__name__)
 _CUT_ADVICE = "; split them into sentences first, so that nothing is lost"
@@ -354,7 +351,7 @@ class Translator(Pipeline):
         pairs = sources, targets, batch_size, _MAX_ALIGNED_TOKENS, progress
         for index, attention in self._inference.run_pairs(layer, mean_attention, *pairs):
             attention = attention[: len(targets[index]), : len(sources[index])]
-            alignments[index] = align_words(attention, source_words[index], target_words[index])
+            alignments[index] = Alignment.of(attention, source_words[index], target_words[index])
         return [alignments[index] for index in range(len(sources))]
 
     def _check_targets(self, method, sources, targets):

@@ -165,6 +165,5 @@ class TestOtherWays:
     def test_an_error_instead(self, translator):
         with pytest.raises(UserError, match=r"Text 1 .*at most 23\. .*'split' or 'truncate'"):
             translator.translate(["a", TEXT], long_texts="error")
-        assert len(translator.translate(["a"], long_texts="error")) == 1
         with pytest.raises(ValueError, match="`long_texts` must be one of 'split', .*'cut'"):
             translator.translate(["a"], long_texts="cut")

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_transformer.data import EOS_ID, EncodedCorpus, SubwordTokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
-from keras_transformer.decoding import BeamSearch, GreedySearch, MinimumLength, Sampling
+from keras_transformer.decoding import BeamSearch, GreedySearch, MinimumLength
 from keras_transformer.errors import UserError
 from keras_transformer.inference import Shortlist, Translator
 from keras_transformer.inference import shortlist as shortlist_module
@@ -105,10 +105,7 @@ def test_token_ids_are_the_union_filled_up_with_the_lowest():
     assert everything.token_ids([[1]]).tolist() == list(range(700))
 
 
-@pytest.mark.parametrize("search", [
-    BeamSearch(2, n_best=2, constraints=[MinimumLength(3)]),
-    pytest.param(Sampling(seed=3), marks=pytest.mark.slow),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize("search", [BeamSearch(2, constraints=[MinimumLength(3)]), GreedySearch()])
 def test_answers_are_those_of_a_search_among_these_tokens(search, with_shortlist, monkeypatch):
     """The search sees the whole vocabulary, and minus infinity at the tokens left out."""
     # Finished sentences leave the batch on the way.

@@ -17,10 +17,6 @@ class ReversalTask(TranslationTask):
 
         return Reverser
 
-    def check(self, corpus, settings):
-        for source, target in corpus:
-            assert target.split() == source.split()[::-1]
-
     def learn_tokenizers(self, corpus, settings, source, report):
         from keras_transformer.data import SubwordTokenizer
         from keras_transformer.data.tokenizer_pair import TokenizerPair
