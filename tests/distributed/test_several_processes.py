@@ -195,20 +195,13 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(texts, tmp_path):
     assert len({text[text.index("interrupted after") :] for text in texts_of}) == 1
 
 
-@pytest.mark.parametrize(
-    "options, line",
-    [
-        (["--seed", "7"], "7 in process 1, 1 in process 0"),
-        (["--output", "elsewhere"], "which process 1 does not see"),
-    ],
-)
-def test_processes_that_differ_end_with_the_same_line(options, line, texts, tmp_path):
-    several = {1: options}
+def test_processes_without_a_shared_disk_end_with_the_same_line(texts, tmp_path):
+    several = {1: ["--output", "elsewhere"]}
     processes = start(
         texts, tmp_path / "model", 2, "--max-steps", 10, several=lambda n: several.get(n, [])
     )
     errors = finish(processes, [2, 2])
-    assert all(line in text for text in errors), errors
+    assert all("which process 1 does not see" in text for text in errors), errors
     assert not (tmp_path / "model").exists()
 
 

@@ -63,13 +63,11 @@ def global_batch(generator, lengths):
     return {"source": source, "target": target}, labels, weights
 
 
-def train_on(model, batches, weighted=True):
+def train_on(model, batches):
     """Loss and loss per token of an epoch over the batches, by `fit`, and the weights after it."""
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = ({"source": ids, "target": ids}, ids, tf.TensorSpec([None, None], tf.float32))
     dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
-    if not weighted:
-        dataset = dataset.map(lambda inputs, labels, weights: (inputs, labels))
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     history = model.fit(dataset.with_options(options), verbose=0, shuffle=False).history
@@ -98,7 +96,7 @@ def averaging():
     return clipping(use_ema=True, ema_momentum=0.5)  # `fit` ends with the average as the weights
 
 
-def check_equal(make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None, weighted=True):
+def check_equal(make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None):
     """Trains one device and two for some epochs, lists of names of batches.
 
     Keras looks at the first batch of `fit`, and needs equal parts there. With `r_drop`, a
@@ -127,8 +125,8 @@ def check_equal(make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None
     for names in epochs:
         batches = [global_batch(generator, BATCHES[name]) for name in names]
         before = one.get_weights()
-        losses, weights = train_on(one, batches, weighted)
-        losses_of_two, weights_of_two = train_on(two, batches, weighted)
+        losses, weights = train_on(one, batches)
+        losses_of_two, weights_of_two = train_on(two, batches)
         step, difference = (largest_difference(weights, w) for w in (before, weights_of_two))
         assert step > 1e-3
         if dtype is not None:
@@ -157,7 +155,6 @@ def test_losses_and_weights_equal_one_device():
     [
         (sgd, [*EACH, ["even", "uneven_last_batch"]], {}),
         (sgd, EACH, {"r_drop": 5.0}),
-        (sgd, EACH[:1], {"r_drop": 0.0, "weighted": False}),
         (clipping, EACH[:2], {"dtype": "mixed_bfloat16"}),
         (clipping, [MIXED], {"micro_batches": 2}),
         (averaging, [MIXED], {}),

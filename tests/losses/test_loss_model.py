@@ -1,4 +1,4 @@
-"""The model of losses is the Transformer with its loss, packed or not; packed rows do not leak."""
+"""A `LossModel` is the Transformer with its loss, packed or not, with R-Drop or not."""
 
 import keras
 import numpy as np
@@ -16,7 +16,8 @@ from keras_transformer.training import (
 from tests.closeness import assert_all_close, assert_close
 from tests.data.test_token_batches import encode
 from tests.layers.oracle_parameters import array
-from tests.precision.gradients import has_float64
+from tests.oracle import loss as oracle
+from tests.precision.gradients import has_float64, value_and_gradients
 from tests.training.uncompiled import RUN_EAGERLY
 
 RNG = np.random.default_rng(11)
@@ -166,16 +167,19 @@ def test_nothing_leaks_from_one_segment_to_another():
 
 
 @pytest.mark.slow
-def test_it_trains_in_mixed_precision_and_reloads(tmp_path):
-    model = LossModel(small("mixed_bfloat16"), packed=True, r_drop=2.0)
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_it_trains_in_mixed_precision_and_reloads(tmp_path, dtype):
+    model = LossModel(small(dtype), packed=True, r_drop=2.0)
     batch = only_batch(corpus_of(sentences(20)), packed_width=24)
     compile_model(model, RECIPE)
+    scales_loss = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert scales_loss == (dtype == "mixed_float16")
     losses = [float(model.train_on_batch(*batch)) for _ in range(40)]
     assert losses[-1] < 0.8 * losses[0]
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(array(again(batch[0])), array(model(batch[0])))
-    assert again.r_drop == 2.0
+    assert again.r_drop == 2.0 and again.dtype_policy.name == dtype
 
 
 @pytest.mark.slow
@@ -197,25 +201,10 @@ def test_xla_takes_batches_of_several_shapes(packed_width, micro_batches):
     assert_all_close(*histories)
 
 
-@pytest.mark.parametrize("wrap", [lambda model: model, LossModel], ids=["logits", "losses"])
-def test_weights_in_float16_are_refused(wrap):
+def test_weights_in_float16_are_refused():
     with pytest.raises(ValueError, match='"mixed_float16". Received: .* of dtype float16'):
-        compile_model(wrap(small("float16")), RECIPE)
-    assert compile_model(wrap(small("bfloat16")), RECIPE).optimizer.built
-
-
-@pytest.mark.slow
-def test_the_loss_of_float16_is_scaled(tmp_path):
-    """Also of a model that was saved and loaded."""
-    model = LossModel(small("mixed_float16"))
-    model.save(tmp_path / "model.keras")
-    for one in (model, keras.saving.load_model(tmp_path / "model.keras")):
-        assert one.dtype_policy.name == "mixed_float16"
-        compile_model(one, RECIPE)
-        assert isinstance(one.optimizer, keras.optimizers.LossScaleOptimizer)
-    batch = only_batch(corpus_of(sentences(20)))
-    losses = [float(model.train_on_batch(*batch)) for _ in range(40)]
-    assert losses[-1] < 0.8 * losses[0]
+        compile_model(LossModel(small("float16")), RECIPE)
+    assert compile_model(LossModel(small("bfloat16")), RECIPE).optimizer.built
 
 
 def test_it_takes_no_other_loss_and_no_metrics_of_logits():
@@ -227,3 +216,68 @@ def test_wrong_arguments_are_named():
     for name, value in (("packed", 1), ("label_smoothing", 1.0), ("r_drop", -1)):
         with pytest.raises(ValueError, match=f"`{name}` must be"):
             LossModel(small(), **{name: value})
+
+
+ROWS, LENGTH, WIDTH, ALPHA = 3, 4, 16, 5.0
+
+
+def oracle_losses(states, embeddings, labels):
+    """`[ROWS, LENGTH]`; the two passes of a row of labels follow each other."""
+    first, second = (states[start::2] @ embeddings.T for start in (0, 1))
+    return np.where(labels != 0, oracle.r_drop(labels, first, second, 0.1, ALPHA), 0.0)
+
+
+def slopes(function, at, step=1e-5):
+    """The gradient of a function of one array, by central differences."""
+    gradient = np.zeros_like(at)
+    for index in np.ndindex(at.shape):
+        change = np.zeros_like(at)
+        change[index] = step
+        gradient[index] = (function(at + change) - function(at - change)) / (2 * step)
+    return gradient
+
+
+@pytest.mark.parametrize("equal_factors", [True, False])
+@pytest.mark.parametrize("slices", ["one", "several"])
+def test_loss_and_gradient_are_those_of_equation_4(monkeypatch, slices, equal_factors):
+    if slices == "several":
+        monkeypatch.setattr(loss_model, "LOGITS_BYTES", 2 * 4 * VOCAB * 4)  # 4 tokens each
+    numbers = RNG.normal(size=(2 * ROWS, LENGTH, WIDTH)), RNG.normal(size=(VOCAB, WIDTH))
+    labels = RNG.integers(1, VOCAB, (ROWS, LENGTH)).astype("int32")
+    labels[0, 2:] = 0
+    factors = np.ones(labels.shape) if equal_factors else RNG.random(labels.shape)
+    states = keras.Variable(numbers[0].astype("float32"))
+    model = LossModel(small(), r_drop=ALPHA)
+    embeddings = model.transformer.target_embedding.embeddings
+    embeddings.assign(numbers[1])
+
+    def weighted_sum():
+        losses = model.token_losses(keras.ops.convert_to_tensor(states), labels, training=True)
+        return keras.ops.sum(losses * keras.ops.convert_to_tensor(factors, "float32"))
+
+    value, gradients = value_and_gradients(weighted_sum, [states, embeddings])
+
+    def oracle_sum(states, embeddings):
+        return (factors * oracle_losses(states, embeddings, labels)).sum()
+
+    assert_close(value, oracle_sum(*numbers))
+    of_states = slopes(lambda x: oracle_sum(x, numbers[1]), numbers[0])
+    of_embeddings = slopes(lambda x: oracle_sum(numbers[0], x), numbers[1])
+    assert_close(gradients[0], of_states)
+    assert_close(gradients[1], of_embeddings)
+
+
+def test_the_two_passes_drop_differently_and_only_in_training():
+    batch = only_batch(corpus_of(sentences(9)))
+    inputs, labels, _ = batch
+    losses, answers = {}, {}
+    for alpha in (1e-6, 5.0):
+        model = LossModel(small(dropout=0.3), r_drop=alpha)
+        answers[alpha] = array(token_losses(model, inputs, labels))
+        losses[alpha] = array(token_losses(model, inputs, labels, training=True))
+        assert losses[alpha].shape == labels.shape
+    plain = array(token_losses(LossModel(small(dropout=0.3)), inputs, labels))
+    for alpha in losses:
+        np.testing.assert_array_equal(answers[alpha], plain)
+    # The same seeds drop the same, so that only the divergences differ.
+    assert (losses[5.0] > losses[1e-6] + 1e-4)[labels != 0].all()

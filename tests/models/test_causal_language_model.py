@@ -1,10 +1,9 @@
 """Generation with caches equals plain searches over the whole model, for each prompt alone."""
 
-import keras
 import numpy as np
 import pytest
 
-from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
+from keras_transformer.decoding import BeamSearch, Sampling
 from keras_transformer.layers import (
     Decoder,
     DecoderBlock,
@@ -127,27 +126,6 @@ def test_a_saved_model_generates_the_same(tmp_path):
     found, expected = (one.generate(PROMPTS, 4) for one in (again, model))
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     np.testing.assert_array_equal(found.scores, expected.scores)
-
-
-@SLOW
-@pytest.mark.tensorflow_only("SavedModels")
-def test_an_export_generates(tmp_path):
-    import tensorflow as tf
-
-    model, ids = make(seed=0), np.array([[2, 5, 6, 4], [2, 0, 0, 0]], "int32")
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    archive.add_endpoint(
-        "generate",
-        lambda prompts: model.generate_step(prompts, 12, GreedySearch())._asdict(),
-        [keras.InputSpec(shape=(None, None), dtype="int32")],
-    )
-    archive.write_out(str(tmp_path / "generate"), verbose=False)
-    exported = tf.saved_model.load(str(tmp_path / "generate"))
-    for some in (ids, ids[1:, :1]):
-        expected = model.generate(some, 12)
-        for name, found in exported.generate(some).items():
-            assert_close(found, getattr(expected, name))
 
 
 @pytest.mark.parametrize("arguments, words", [

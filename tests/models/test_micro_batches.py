@@ -62,12 +62,6 @@ def test_losses_metrics_and_weights_are_those_of_the_whole_batch(micro_batches, 
 
 
 @pytest.mark.slow
-def test_the_whole_gradient_is_clipped():
-    recipe = {"clip_norm": 0.01, "warmup_steps": 10, "epsilon": 1e-3}
-    assert_same(train(make(3, **recipe)), train(make(1, **recipe)))
-
-
-@pytest.mark.slow
 def test_regularizers_count_once():
     results = []
     for micro_batches, streams in ((1, 1), (3, 2)):

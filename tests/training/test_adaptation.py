@@ -9,7 +9,6 @@ import pytest
 from keras_transformer.data import SubwordTokenizer, train_sentencepiece
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.errors import UserError
-from keras_transformer.inference import SentenceProfile
 from keras_transformer.inference.translator import Translator
 from keras_transformer.layers.effective_weights import all_maps, effective_matrix
 from keras_transformer.models import TrainingRecipe, Transformer, get_preset
@@ -114,20 +113,6 @@ def test_a_new_piece_is_spelled_by_the_known_ones_and_a_known_one_is_itself():
     assert {piece: spelled.get(piece) for piece in SPELLINGS} == SPELLINGS
     kept = {piece for piece in pieces if piece in known.pieces(range(known.vocab_size))}
     assert all(spelled[piece] == [piece] for piece in kept) and num_new == len(pieces) - len(kept)
-
-
-def test_the_tags_of_the_model_stay_tags(tmp_path):
-    tokenizer = bpe(LINES, symbols=(">>fra<<", "-"))
-    model = Transformer.from_preset("tiny", tokenizer.vocab_size, **SMALL)
-    Translator(model, tokenizer).save(tmp_path)
-    start = StartingModel(settings(start_from=str(tmp_path), model={}), (None, None))
-    found = start.with_tags(SentenceProfile(1, 1, True, (), ("<new>",)))
-    assert found.tags == ("<new>", ">>fra<<")
-
-
-def test_words_that_a_vocabulary_of_words_lacks_are_spelled_by_the_unknown_one():
-    known, new = SubwordTokenizer(["a", "b"]), SubwordTokenizer(["c", "b"])
-    assert spellings(new, [known]) == ([[0], [1], [2], [3], [1], [5]], 1)
 
 
 @pytest.mark.parametrize("num_vocabularies", [1, 2])

@@ -1,4 +1,4 @@
-"""Checkpoints hold the whole state; weights are averaged; damage and a full disk are noticed."""
+"""The files of a training: the whole state, means of weights, locks; damage and a full disk."""
 
 import dataclasses
 import errno
@@ -12,17 +12,25 @@ import numpy as np
 import pytest
 
 from keras_transformer.errors import UserError
+from keras_transformer.layouts import LOCK_FILE
 from keras_transformer.training import (
     Checkpoints,
+    HistoryFile,
+    TrainingSettings,
     average_checkpoints,
     save_weights_only,
 )
-from keras_transformer.training.checkpoints import Progress
+from keras_transformer.training.checkpoints import Progress, training_lock
 from tests.closeness import assert_close
-from tests.training.test_trainer import run
+from tests.training.test_trainer import SMALL, run
 from tests.training.uncompiled import RUN_EAGERLY
 
 INPUTS, TARGETS = np.linspace(0, 1, 24).reshape(12, 2), np.linspace(1, 0, 36).reshape(12, 3)
+
+
+def trains(test):
+    """Marks a test of `train`, which reads its data with tf.data."""
+    return pytest.mark.tensorflow_only("tf.data")(pytest.mark.usefixtures("uncompiled")(test))
 
 
 def make_model(units=8, seed=3):
@@ -170,12 +178,6 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def huge(path):
-    """An array of 36 TB without values, which takes a few bytes."""
-    with h5py.File(path, "r+") as file:
-        file.create_dataset("layers/huge", shape=(10**13,), dtype="float32")
-
-
 def other_model(path):
     make_map(4).save_weights(path)
 
@@ -184,7 +186,6 @@ def other_model(path):
     ("damage", "message"),
     [
         (truncate, "damaged"),
-        (huge, "damaged"),
         (other_model, "different models"),
     ],
 )
@@ -229,35 +230,77 @@ def test_weights_without_room_are_an_error_of_the_system_and_the_old_file_stays(
     assert [path.name for path in tmp_path.iterdir()] == ["model.weights.h5"]
 
 
-@pytest.mark.slow
-@pytest.mark.tensorflow_only("`train` reads its data with tf.data")
-@pytest.mark.usefixtures("uncompiled")
-def test_a_training_on_a_full_disk_is_one_line_and_goes_on_later(tmp_path, monkeypatch):
-    """From the second checkpoint on there is no room."""
-    write, calls = np.savez, []
-
-    def full(*arguments, **options):
-        calls.append(1)
-        if len(calls) > 1:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(*arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(np, "savez", full)
-        with pytest.raises(UserError, match="No space left.*checkpoint of step 3") as error:
-            run(tmp_path)
-    assert "\n" not in str(error.value)
-    assert not [path.name for path in tmp_path.rglob("*") if path.name.startswith(".")]
-    lines = []
-    assert run(tmp_path, lines).steps == 6
-    assert any(line.startswith("Resuming after step 3") for line in lines)
-
-
-@pytest.mark.tensorflow_only("`train` reads its data with tf.data")
-@pytest.mark.usefixtures("uncompiled")
+@trains
 def test_a_training_without_room_for_one_checkpoint_does_not_start(tmp_path, monkeypatch):
     usage = type(shutil.disk_usage(tmp_path))(total=10**9, used=10**9 - 1000, free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(UserError, match=r"needs 0\.\d MB and 0\.0 MB are free"):
         run(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+@trains
+def test_a_second_training_is_refused_until_the_first_ends(tmp_path):
+    with training_lock(tmp_path / "model"):
+        with pytest.raises(UserError, match=f"in use by .*process {os.getpid()} on "):
+            run(tmp_path / "model")
+        assert [path.name for path in (tmp_path / "model").iterdir()] == [LOCK_FILE]
+    with training_lock(tmp_path / "model"):
+        pass
+
+
+def test_no_link_in_the_directory_is_written_through(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years,of\n9,work\n")
+    directory = tmp_path / "model"
+    directory.mkdir()
+    for name in (LOCK_FILE, "training.json", "history.csv"):
+        (directory / name).symlink_to("../thesis.txt")
+    with pytest.raises(OSError, match=LOCK_FILE), training_lock(directory):
+        pass
+    TrainingSettings().save(directory, {})
+    HistoryFile(directory / "history.csv", ["step"]).start()
+    assert (tmp_path / "thesis.txt").read_text() == "years,of\n9,work\n"
+    assert [path.name for path in directory.iterdir() if path.is_symlink()] == [LOCK_FILE]
+
+
+@trains
+@pytest.mark.parametrize(
+    "name",
+    ["target_tokenizer.model", "checkpoints/step-00000001.weights.h5", "training.json"],
+)
+def test_files_of_something_else_are_refused_and_stay(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("precious")
+    (tmp_path / "notes.txt").write_text("precious too")
+    with pytest.raises(UserError, match=name.split("/")[0]) as error:
+        run(tmp_path)
+    assert "\n" not in str(error.value)
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {name, "notes.txt"}
+    assert (tmp_path / name).read_text() == "precious"
+
+
+@trains
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {**SMALL, "activation": "foo"}},
+        {"gpus": 3},
+    ],
+    ids=["model", "devices"],
+)
+def test_a_start_that_fails_leaves_nothing_behind(tmp_path, changes):
+    with pytest.raises(ValueError):
+        run(tmp_path / "runs" / "model", **changes)
+    assert not list(tmp_path.iterdir())
+
+
+@trains
+def test_a_first_step_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
+    def fail(model, *arguments, **options):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("keras_transformer.training.LossModel.train_step", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run(tmp_path / "model", tensorboard=True)
     assert not list(tmp_path.iterdir())

@@ -78,12 +78,6 @@ def test_equals_the_formula_with_steps_from_1(step):
     assert_close(float(TransformerSchedule(512)(step)), expected, sum_length=4)
 
 
-def test_peak_can_be_given():
-    schedule = TransformerSchedule.with_peak(5e-3, 128, 2000)
-    assert_close(float(schedule(1999)), 5e-3)
-    assert_close(float(schedule(7999)), 2.5e-3)
-
-
 def test_wrong_arguments_say_what_was_received():
     with pytest.raises(ValueError, match="Received: scale=-1.0"):
         TransformerSchedule(512, 4000, -1.0)

@@ -4,7 +4,7 @@ import collections
 
 import pytest
 
-from keras_transformer.data import MixedCorpus, PairsCorpus, SubwordTokenizer, train_sentencepiece
+from keras_transformer.data import MixedCorpus, PairsCorpus, SubwordTokenizer
 from keras_transformer.data.vocabularies import learn_vocabularies
 from keras_transformer.errors import UserError
 from keras_transformer.models import TrainingRecipe
@@ -105,14 +105,6 @@ def test_an_epoch_of_several_corpora_has_its_proportions_with_bpe_dropout_too(dr
     assert dropout or data.tokens_per_step * data.steps_per_epoch == sum(
         (labels > 0).sum() for _, labels, _ in data.batches.batches(0)
     )
-
-
-def test_bpe_dropout_refuses_tokenizers_without_merges(tmp_path):
-    lines = [f"red house {n}" for n in range(200, 280)]
-    chosen = settings(tokenizer="bpe", bpe_dropout=0.1)
-    for tokenizer in (SubwordTokenizer(WORDS), train_sentencepiece(lines, 280, "unigram")):
-        with pytest.raises(UserError, match="bpe_dropout.*type '(SubwordTokenizer|unigram)'"):
-            make_plan(tmp_path, corpus(1), {}, chosen, (tokenizer, None), print)
 
 
 def test_a_training_sentence_may_fill_all_positions_and_no_more():

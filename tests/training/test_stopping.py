@@ -1,17 +1,19 @@
-"""A training that is stopped loses no step: by a callback, by Ctrl-C, by SIGTERM."""
+"""A training that is stopped loses no step: by a callback, by a signal, by a diverging loss."""
 
 import gc
 import os
 import signal
 import time
 
+import numpy as np
 import pytest
 
-from keras_transformer.errors import StoppedBySignal, StopSignals
+from keras_transformer.errors import StoppedBySignal, StopSignals, UserError
 from keras_transformer.training import Checkpoints
 from keras_transformer.training.metrics import TokenEvaluator
+from keras_transformer.training.plan import make_plan
 from tests.closeness import assert_all_close
-from tests.training.test_trainer import run
+from tests.training.test_trainer import corpus, run, settings
 from tests.training.uncompiled import AtStep, stop
 
 pytestmark = [
@@ -102,3 +104,33 @@ def test_a_signal_that_python_would_ignore_is_not_lost(capsys):
         time.sleep(30)
     assert stop.value.signal_number == signal.SIGTERM
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "step, value, message",
+    [(2, 1e6, "above 100"), pytest.param(6, np.nan, "is nan", marks=pytest.mark.slow)],
+)
+def test_the_batch_of_a_diverged_step_is_saved(tmp_path, step, value, message):
+    """The embedding is broken before the step, as the update of the step before might break it."""
+    changes = {"evaluate_every": None, "checkpoint_every": None, "max_steps": 8}
+    batches = make_plan(
+        tmp_path, corpus(1), {}, settings(**changes), (None, None), print
+    ).data.batches
+
+    def break_embedding(model):
+        variable = model.transformer.target_embedding.weights[0]
+        variable.assign(value * np.random.default_rng(0).normal(size=variable.shape))
+
+    path = tmp_path / "diverged-batch.npz"
+    with pytest.raises(UserError, match=message) as error:
+        run(tmp_path, callbacks=[AtStep(step, break_embedding, before=True)], **changes)
+    assert f"at step {step}: the training has diverged" in str(error.value)
+    assert f"The batch of that step is in {str(path)!r}" in str(error.value)
+    with np.load(path) as file:
+        found = dict(file)
+    for number, prefix in ((step - 1, ""), (step - 2, "previous_")):
+        epoch, batch = batches.position(number, 0)
+        inputs, labels, weights = next(batches.batches(epoch, batch))
+        arrays = {**inputs, "labels": labels, "weights": weights, "epoch": epoch, "batch": batch}
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(found[prefix + name], array)

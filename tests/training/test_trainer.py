@@ -186,15 +186,6 @@ def made_up(patch, losses, scores=None):
         patch.setattr(TranslationTask, "make_score", lambda *_: Score(scores))
 
 
-def run_with(losses, scores, directory, lines):
-    """Runs up to eight steps, each evaluated with these losses and scores."""
-    changes = {"evaluate_every": 1, "checkpoint_every": 4, "max_steps": 8, "bleu_every": 1}
-    recipe = {**RECIPE, "average_checkpoints": 1}
-    with pytest.MonkeyPatch.context() as patch:
-        made_up(patch, losses, scores)
-        return run(directory, lines, recipe=recipe, patience=2, **changes)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("losses", "scores", "steps"),
@@ -203,9 +194,11 @@ def run_with(losses, scores, directory, lines):
         ([3, 3.5, 2, 4, 5], [1, 1, 1, 1, 1], 5),  # The loss is, at step 3.
     ],
 )
-def test_patience_waits_for_losses_and_scores(tmp_path, losses, scores, steps):
-    lines = []
-    assert run_with(losses, scores, tmp_path, lines).steps == steps
+def test_patience_waits_for_losses_and_scores(tmp_path, monkeypatch, losses, scores, steps):
+    made_up(monkeypatch, losses, scores)
+    lines, recipe = [], {**RECIPE, "average_checkpoints": 1}
+    changes = {"evaluate_every": 1, "checkpoint_every": 4, "max_steps": 8, "bleu_every": 1}
+    assert run(tmp_path, lines, recipe=recipe, patience=2, **changes).steps == steps
     assert any("got better in 2 validations" in line for line in lines)
 
 
