@@ -78,8 +78,8 @@ def save_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
         for variable in model.variables
     )
     check_room(Path(path), num_bytes)
-    with without_optimizer(model), _lora_in_full(model):
-        model.save_weights(path)
+    with atomic_write(path) as temporary, without_optimizer(model), _lora_in_full(model):
+        model.save_weights(temporary)
 
 
 def check_room(path: Path, num_bytes: int) -> None:

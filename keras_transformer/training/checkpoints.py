@@ -109,8 +109,7 @@ class Checkpoints:
             step: Number of updates done.
         """
         path = self.directory / f"step-{step:08d}{WEIGHTS_SUFFIX}"
-        with atomic_write(path) as temporary:
-            save_weights_only(model, temporary)
+        save_weights_only(model, path)
         for old in self.weight_files()[: -self.keep]:
             old.unlink(missing_ok=True)
         # A killed process left a file of another step, which is not written again.

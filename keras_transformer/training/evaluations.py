@@ -8,7 +8,6 @@ from typing import Any
 import keras
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import (
     WEIGHTS_SUFFIX,
     average_checkpoints,
@@ -183,7 +182,7 @@ class Evaluations:
         return 1
 
     def _save_weights(self, path):
-        self._group.in_first(_write_weights, self._model, path)
+        self._group.in_first(save_weights_only, self._model, path)
 
     def choose_final_weights(self) -> float | None:
         """Loads the best weights of a finished training; returns their score, if it was computed.
@@ -264,11 +263,6 @@ def _average(files, path) -> str | None:
         return None
     except UserError as problem:
         return str(problem)
-
-
-def _write_weights(model, path):
-    with atomic_write(path) as temporary:
-        save_weights_only(model, temporary)
 
 
 def _value(variable):

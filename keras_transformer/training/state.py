@@ -276,10 +276,6 @@ class TrainingState:
             self.checkpoints.save_state(self.model, dataclasses.asdict(progress))
         self.saved_step = progress.step
 
-    def close(self) -> None:
-        """Waits until the batches can be deleted."""
-        self.plan.data.batches.finish_encoding()
-
 
 class _BatchesOfRounds:
     """The batches of a training from its progress on, in a dataset for each `fit`."""

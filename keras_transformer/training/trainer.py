@@ -178,7 +178,7 @@ def train(
             text = f"{error.strerror}: {str(output)!r}: {_interruption(state)}"
             raise UserError(text) from error
         finally:
-            state.close()
+            plan.data.batches.finish_encoding()
 
 
 def _train(plan, state, signals, callbacks, report, progress_bar) -> TrainingResult:

@@ -49,17 +49,19 @@ def test_a_callback_that_stops_the_training_loses_no_step(tmp_path):
 
 
 def test_a_signal_saves_the_step_and_the_resumed_training_equals_an_uninterrupted_one(tmp_path):
-    expected, callback = run(tmp_path / "whole", max_steps=4), AtStep(2, send(signal.SIGTERM))
+    once = {"evaluate_every": 4, "checkpoint_every": 4}
+    expected = run(tmp_path / "whole", max_steps=4, **once)
+    callback = AtStep(2, send(signal.SIGTERM))
     checkpoints, lines = tmp_path / "parts" / "checkpoints", []
     with pytest.raises(StoppedBySignal, match="after step 2; the checkpoint of step 2") as stopped:
-        train_with(tmp_path / "parts", callback, lines)
+        train_with(tmp_path / "parts", callback, lines, **once)
     assert stopped.value.signal_number == signal.SIGTERM
     assert repr(str(checkpoints)) in str(stopped.value)
     assert any("second signal" in line for line in lines)
     # The state has the weights and the position of a whole step.
     metadata = Checkpoints(checkpoints).restore_state(callback.model)
     assert metadata["step"] == int(callback.model.optimizer.iterations) == 2
-    resumed = run(tmp_path / "parts", max_steps=4)
+    resumed = run(tmp_path / "parts", max_steps=4, **once)
     assert [row["valid_loss"] for row in resumed.history] == [
         row["valid_loss"] for row in expected.history
     ]
