@@ -127,7 +127,7 @@ class FusedAdam(keras.optimizers.Adam):
     Reference: Kingma and Ba (2015), the variant in the last paragraph of section 2, as in Keras.
     """
 
-    _fused_arguments = None  # that all variables share, while they are updated
+    _fused_arguments: dict[str, Any] | None = None  # that all variables share in a step
     gradient_norm = None
     clip_norm: float | None = None  # of `GlobalClipAdam`
     averages_at_end = True
