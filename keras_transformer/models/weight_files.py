@@ -72,13 +72,12 @@ def save_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     >>> keras_transformer.training.save_weights_only(model, "model.weights.h5")
     """
-    # The HDF5 library crashes the process when the disk is full.
     num_bytes = sum(
         _HDF5_BYTES + math.prod(variable.shape) * (8 if "64" in variable.dtype else 4)
         for variable in model.variables
     )
-    check_room(Path(path), num_bytes)
     with atomic_write(path) as temporary, without_optimizer(model), _lora_in_full(model):
+        check_room(Path(path), num_bytes)  # The HDF5 library crashes when the disk is full.
         model.save_weights(temporary)
 
 
