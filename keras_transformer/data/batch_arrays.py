@@ -66,7 +66,7 @@ def arrange_epoch(plan: BatchPlan, seed: int | None, epoch, drawn=None, tf=None)
     rows = arrange_pairs(plan.groups, plan.num_groups, seed, epoch, tf)
     rows = rows[plan.positions] if tf is None else tf.gather(rows, plan.positions)
     rows = rows if drawn is None else drawn[rows].astype(np.int32)
-    order = shuffle_batches(plan.num_batches, seed, epoch, tf)
+    order = shuffle_batches(len(plan.shapes), seed, epoch, tf)
     return EpochArrays(rows, plan.splits, plan.shapes, order)
 
 

@@ -59,20 +59,20 @@ def choose_shapes(source_lengths, target_lengths, size, max_shapes) -> tuple[Bat
     saves most padding, and each half is padded to its own maximum lengths. No cut leaves less than
     a quarter of a batch in a half, so a small corpus has fewer shapes.
     """
-    regions = [_count_lengths(source_lengths, target_lengths)]
-    cuts = [_best_cut(*regions[0], size.tokens)]
+
+    def region(lengths, counts):
+        return lengths, counts, _best_cut(lengths, counts, size.tokens)
+
+    regions = [region(*_count_lengths(source_lengths, target_lengths))]
     while len(regions) < max_shapes:
-        best = max(range(len(regions)), key=lambda region: cuts[region][0])
-        saving, side, position = cuts[best]
+        best = max(range(len(regions)), key=lambda number: regions[number][2][0])
+        lengths, counts, (saving, side, position) = regions[best]
         if saving <= 0:
             break
-        lengths, counts = regions[best]
         low = lengths[:, side] <= position
-        regions[best] = (lengths[low], counts[low])
-        regions.append((lengths[~low], counts[~low]))
-        cuts[best] = _best_cut(*regions[best], size.tokens)
-        cuts.append(_best_cut(*regions[-1], size.tokens))
-    widths = {tuple(lengths.max(axis=0).tolist()) for lengths, _ in regions}
+        regions[best] = region(lengths[low], counts[low])
+        regions.append(region(lengths[~low], counts[~low]))
+    widths = {tuple(lengths.max(axis=0).tolist()) for lengths, *_ in regions}
     shapes = [BatchShape(size.rows(*pair), *pair) for pair in widths]
     return tuple(sorted(shapes, key=lambda shape: (-_padded_cost(*shape[1:]), shape)))
 
@@ -98,22 +98,17 @@ def _best_cut(lengths, counts, tokens_per_batch):
     whole = counts.sum() * _padded_cost(*lengths.max(axis=0))
     for side in (0, 1):
         order = np.argsort(lengths[:, side], kind="stable")
-        along, across = lengths[order, side], lengths[order, 1 - side]
-        below = np.cumsum(counts[order])[:-1]
+        widths, below = lengths[order], np.cumsum(counts[order])[:-1]
         above = counts.sum() - below
-        low = (along[:-1], np.maximum.accumulate(across)[:-1])
-        high = (along[-1], np.maximum.accumulate(across[::-1])[::-1][1:])
-        cost = below * _padded_cost(*low[:: 1 - 2 * side])
-        cost = cost + above * _padded_cost(*high[:: 1 - 2 * side])
-        allowed = (
-            (along[:-1] < along[1:])
-            & (below * np.maximum(*low) >= least)
-            & (above * np.maximum(*high) >= least)
-        )
+        low = np.maximum.accumulate(widths)[:-1]  # [cuts, 2]: widths of the lower half
+        high = np.maximum.accumulate(widths[::-1])[::-1][1:]
+        cost = below * _padded_cost(*low.T) + above * _padded_cost(*high.T)
+        allowed = widths[:-1, side] < widths[1:, side]
+        allowed &= (below * low.max(axis=1) >= least) & (above * high.max(axis=1) >= least)
         if allowed.any():
             cost = np.where(allowed, cost, whole)
             position = int(cost.argmin())
-            best = max(best, (int(whole - cost[position]), side, int(along[position])))
+            best = max(best, (int(whole - cost[position]), side, int(widths[position, side])))
     return best
 
 
@@ -146,10 +141,6 @@ class BatchPlan(NamedTuple):
     positions: np.ndarray  # int32 [pairs], every position in the sorted pairs once
     splits: np.ndarray  # int64 [batches + 1]
     shapes: np.ndarray  # int64 [batches, 3]: rows, source width and target width
-
-    @property
-    def num_batches(self) -> int:
-        return len(self.shapes)
 
 
 def plan_batches(shapes, source_lengths, target_lengths, size: BatchSize) -> BatchPlan:

@@ -158,13 +158,12 @@ class _KeptPairs:
 
     def __init__(self, corpus: Corpus, keep: np.ndarray):
         self._corpus, self._keep = corpus, keep
-        self.numbers = np.flatnonzero(keep) + 1  # in the whole corpus, from 1
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return itertools.compress(self._corpus, self._keep)
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return int(self._keep.sum())
 
 
 class HeldOutPairs(PairsCorpus):

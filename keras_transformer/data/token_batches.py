@@ -133,19 +133,18 @@ class TokenBatches:
         batch_shapes: Sequence[BatchShape] | None = None,
         packed_width: int | None = None,
     ):
-        sizes = {"tokens_per_batch": tokens_per_batch, "row_multiple": row_multiple}
-        sizes |= {"num_replicas": num_replicas, "max_shapes": max_shapes, "seed": seed}
-        _check_integers(sizes if packed_width is None else sizes | {"packed_width": packed_width})
         if packed_width is not None and batch_shapes is not None:
             rule = "Packed batches have one shape, of packed_width; batch_shapes must be None"
             raise ValueError(f"{rule}. Received: {batch_shapes=}, {packed_width=}")
-        self.tokens_per_batch = int(tokens_per_batch)
-        self.seed = int(seed)
+        self.tokens_per_batch = _integer("tokens_per_batch", tokens_per_batch)
+        self.seed = _integer("seed", seed, 0, 2**64 - 1)
         self.shuffle = shuffle
         self._order_seed = self.seed if shuffle else None
-        self.packed_width = None if packed_width is None else int(packed_width)
-        self.num_replicas = int(num_replicas)
-        self.row_multiple = math.lcm(int(row_multiple), self.num_replicas)
+        self.packed_width = None
+        if packed_width is not None:
+            self.packed_width = _integer("packed_width", packed_width)
+        self.num_replicas = _integer("num_replicas", num_replicas)
+        self.row_multiple = math.lcm(_integer("row_multiple", row_multiple), self.num_replicas)
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
         self._steps: dict[int, int] = {}
         self._lock = threading.RLock()  # tf.data encodes epochs in another thread
@@ -154,15 +153,15 @@ class TokenBatches:
         first, _ = self._epochs.pairs(0)
         if not len(first):
             raise ValueError("There is no pair to make batches of. Received: len(encoded)=0")
-        if packed_width is not None:
-            widths = int(packed_width), int(packed_width)
+        if self.packed_width is not None:
+            widths = self.packed_width, self.packed_width
             if isinstance(encoded, EncodedCorpus):
-                widths = balanced_widths(encoded, int(packed_width))
+                widths = balanced_widths(encoded, self.packed_width)
             self._epochs = self._epochs.packed(widths, self.seed)
             batch_shapes = [BatchShape(self._size.rows(*widths), *widths)]
         elif batch_shapes is None:
             lengths = first.source_lengths, first.target_lengths
-            batch_shapes = choose_shapes(*lengths, self._size, max_shapes)
+            batch_shapes = choose_shapes(*lengths, self._size, _integer("max_shapes", max_shapes))
         self.batch_shapes = tuple(batch_shapes)
         self._plan(0)  # raises an error if a pair cannot be packed
 
@@ -289,7 +288,7 @@ class TokenBatches:
                     pairs = slice(None) if drawn is None else drawn
                     lengths = corpus.source_lengths[pairs], corpus.target_lengths[pairs]
                     plan = plan_batches(self.batch_shapes, *lengths, self._size)
-                self._steps[epoch] = plan.num_batches
+                self._steps[epoch] = len(plan.shapes)
                 self._last = epoch, (corpus, drawn, plan)
             return self._last[1]
 
@@ -333,10 +332,9 @@ class TokenBatches:
         return arrays_of
 
 
-def _check_integers(values):
-    for name, value in values.items():
-        # Widths and rows are int32.
-        least, most = (0, 2**64 - 1) if name == "seed" else (1, 2**31 - 1)
-        is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        rule = f"an integer from {least} to {most}"
-        check_argument(is_integer and least <= value <= most, name, rule, value)
+def _integer(name, value, least=1, most=2**31 - 1) -> int:
+    """Returns an argument as `int`; raises a `ValueError` if it is none in the range."""
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    rule = f"an integer from {least} to {most}"
+    check_argument(is_integer and least <= value <= most, name, rule, value)
+    return int(value)
