@@ -2,7 +2,6 @@
 
 import io
 import json
-import pickle
 
 import pytest
 import sentencepiece
@@ -98,12 +97,6 @@ def test_a_text_without_a_language_of_the_model_is_refused(tokenizer, text):
     pytest.importorskip("tensorflow_text")
     # In a graph, it does not fail the other texts.
     assert strict.in_graph().tokenize([*texts, text]).to_list() == [*encoded, []]
-
-
-def test_it_is_saved_loaded_and_pickled(tokenizer, tmp_path):
-    assert save_tokenizer(tokenizer, tmp_path).name == "tokenizer.json"
-    for again in (load_tokenizer(tmp_path), pickle.loads(pickle.dumps(tokenizer))):
-        assert again.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
 
 
 @pytest.mark.parametrize("change, message", [
