@@ -61,11 +61,6 @@ def test_a_mistake_of_parse(
     assert message in refuse("parse", *arguments.format(**names).split())
 
 
-def test_translate_says_what_a_parser_is_for(refuse, parser_directory, text):
-    error = refuse("translate", "--model", parser_directory, "--input", text("lines.txt", LINES))
-    assert "keras-transformer parse" in error
-
-
 @pytest.fixture
 def files(tmp_path):
     gold, parses = tmp_path / "gold.trees", tmp_path / "parses"

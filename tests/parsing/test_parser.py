@@ -9,13 +9,12 @@ from keras import ops
 
 from keras_transformer.data import SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
-from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
 from keras_transformer.parsing import F1OnDev, Linearization, Tree
 from keras_transformer.parsing.parser import Parser
 from tests.closeness import assert_close
 from tests.tiny_parser import parsing_model, symbol_tokenizer, tiny_parser
-from tests.tiny_translator import WORDS, sentence, tiny_tokenizer, tiny_translator
+from tests.tiny_translator import WORDS, sentence, tiny_tokenizer
 from tests.toy_treebank import toy_trees
 
 SENTENCES = [sentence(number, number) for number in (5, 2, 9, 1, 7, 4)]
@@ -131,14 +130,6 @@ class TestDirectory:
         assert parser.search == BeamSearch(beam_size=21, length_penalty=0.3)
         limits = ops.convert_to_numpy(parser.max_lengths(np.array([0, 1, 40])))
         assert limits.tolist() == [1, 301, 340]
-
-    def test_a_directory_of_the_other_kind_says_what_to_use(self, saved, tmp_path):
-        with pytest.raises(UserError, match="holds a Parser, not a Translator: use Parser.load"):
-            Translator.load(saved)
-        other = tiny_translator().save(tmp_path / "translator")
-        for directories in (other, [saved, other]):
-            with pytest.raises(UserError, match="a Translator, not a Parser: use Translator.load"):
-                Parser.load(directories)
 
 
 class TestF1OnDev:

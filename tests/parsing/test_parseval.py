@@ -142,14 +142,6 @@ def test_the_strict_f1_counts_every_sentence():
     assert result.strict_f1 == pytest.approx(40)
 
 
-def test_tags_are_compared_as_they_are_of_words_that_count():
-    gold = "(S (NN a) (NN-X b) (RB c) (PRT d) (. .))"
-    parse = "(S (NN a) (NN b) (VB c) (ADVP d) (: .))"
-    sentence = one_sentence(gold, parse)
-    # PRT is ADVP, wherever they stand; they are compared even if brackets have no labels.
-    assert (sentence.words, sentence.correct_tags) == (4, 2)
-
-
 def test_a_parse_without_tags_is_judged_by_those_of_the_gold_tree():
     gold = "(S (NP (NN a) (-NONE- *)) (, ,) (VP (VBZ b)) (. .))"
     parse = "(S (NP (XX a) (XX ,)) (VP (XX b) (XX .)))"

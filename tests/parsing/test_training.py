@@ -161,7 +161,6 @@ def test_every_option_of_parsing_reaches_the_training():
 @pytest.mark.parametrize("arguments, message", [
     ("", "--task parsing needs --trees FILE and --valid-trees FILE"),
     ("--source {trees} {both}", "--source goes with --task translation"),
-    ("--experiment wmt14-en-de-base {both}", "wmt14-en-de-base is for --task translation"),
     ("--emit-words --emit-numbers {both}", "must not both be True"),
     ("--task translation --f1-trees 5 --tsv x --valid-tsv y", "--f1-trees goes with"),
     ("--trees {trees} --valid-trees {broken}", "broken.trees', line 2: the tree that begins"),

@@ -144,17 +144,10 @@ def test_vocabularies_without_trees_are_refused(pieces, linearization, message):
         tree_symbols(SubwordTokenizer(pieces), linearization)
 
 
-def test_the_unknown_token_is_a_word_where_words_are_written():
-    tokenizer = SubwordTokenizer(["(A", ")A", "NN"])
-    for linearization, ids in (Linearization(words=True), [1, 6]), (Linearization(tags=True), [6]):
-        assert np.flatnonzero(tree_symbols(tokenizer, linearization).words).tolist() == ids
-
-
 @pytest.mark.parametrize("change,message", [
     ({"num_words": [[1]]}, "num_words of shape"),
     ({"openings": [0]}, r"\[vocabulary\]"),
     ({"words": [True, False, False]}, "token 0 with several"),
-    ({"max_depth": 0}, "max_depth=0"),
 ])  # fmt: skip
 def test_arrays_that_make_no_sense_are_refused(change, message):
     arguments = {"num_words": [1], "openings": [0, -1, -1], "closings": [-1, 0, -1],

@@ -58,20 +58,6 @@ def test_the_page_has_the_card_of_each_model(client, translator):
     assert saved["facts"] == [] and saved["title"] == "Model"
 
 
-@pytest.mark.parametrize(("name", "content"), [
-    ("history.csv", b"valid_bleu\nhigh\n"), ("training.json", b"{"),
-])  # fmt: skip
-def test_a_damaged_file_costs_its_line_of_the_card(translator, tmp_path, name, content):
-    model = EchoModel()
-    model.pipeline, model.path = translator, translator.save(tmp_path)
-    model.card = json.loads((tmp_path / "config.json").read_text("utf-8"))
-    (tmp_path / name).write_bytes(content)
-    with serving(model) as client:
-        status, page = client.send("GET", "/")
-    assert status == 200 and '["License", "CC0"]' in page
-    assert "Validation" not in page and "Training text" not in page
-
-
 def test_the_browser_runs_the_scripts_of_the_page_only(client):
     with urllib.request.urlopen(f"http://127.0.0.1:{client.port}/") as response:
         page, policy = response.read().decode(), response.headers["content-security-policy"]

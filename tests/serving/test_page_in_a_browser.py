@@ -94,14 +94,6 @@ def texts(browser, selector):
     return [node.text for node in browser.find_elements("css selector", selector)]
 
 
-def press(browser, *names):
-    actions = webdriver.ActionChains(browser)
-    for name in names:
-        actions.send_keys(getattr(webdriver.Keys, name))
-    actions.perform()
-    return browser.switch_to.active_element
-
-
 def point_at(browser, node):
     webdriver.ActionChains(browser).move_to_element(node).perform()
 
@@ -145,23 +137,6 @@ def test_aligned_words_are_lit_on_both_sides(page):
     assert lit.text == "three"
     point_at(browser, browser.find_element("css selector", "h1"))
     assert not texts(browser, ".lit")
-
-
-def test_the_keyboard_lights_words_and_chooses_sentences(page):
-    browser = page()
-    text = "one two. Three four.\n \nfive six"
-    assert answer_to(browser, text).split("\n") == ["two. one four. Three", "", "six five"]
-    assert texts(browser, "#heading") == ["Answers to “one two.”"]
-    press(browser, "HOME", "ARROW_RIGHT")  # the caret is in the last line
-    assert texts(browser, ".lit") == ["five", "five"]
-    assert texts(browser, "#heading") == ["Answers to “five six”"]
-    word = press(browser, "TAB")
-    assert word.text == "two." and word.value_of_css_property("outline-style") == "solid"
-    assert texts(browser, ".lit") == ["two.", "two."]
-    assert press(browser, "ARROW_RIGHT", "ARROW_RIGHT").text == "four."
-    assert texts(browser, ".lit") == ["four.", "four."]
-    assert texts(browser, ".chosen") == ["Three four.", "four. Three"]
-    assert not errors(browser)
 
 
 def test_errors_of_the_server_are_shown_in_words(page):

@@ -32,13 +32,6 @@ def test_texts_of_one_input(request_, texts):
     assert texts_of(request_) == {"text": texts}
 
 
-def test_texts_of_two_inputs():
-    expected = {"text": [b"a", b"b"], "translation": [b"x", b"y"]}
-    rows = [{"text": "a", "translation": "x"}, {"translation": "y", "text": "b"}]
-    assert texts_of({"instances": rows}, PAIR) == expected
-    assert texts_of({"inputs": {"translation": ["x", "y"], "text": ["a", "b"]}}, PAIR) == expected
-
-
 @pytest.mark.parametrize(
     ("request_", "names", "error"),
     [
@@ -72,14 +65,12 @@ def test_answers_in_rows_and_columns():
     outputs = {
         "translation": np.array(["Größe".encode(), b"\xff"], object),
         "score": np.array([-0.1, float("-inf")], np.float32),
-        "pieces": np.array([[b"a", b""], [b"", b""]], object),
         "truncated": np.array([True, False]),
         "num_tokens": np.array([3, 4], np.int32),
     }
     columns = {
         "translation": ["Größe", "\ufffd"],
         "score": [-0.1, float("-inf")],  # not the float64 -0.10000000149011612
-        "pieces": [["a", ""], ["", ""]],
         "truncated": [True, False],
         "num_tokens": [3, 4],
     }
