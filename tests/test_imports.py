@@ -55,8 +55,6 @@ import sys
 sys.modules |= dict.fromkeys(["tensorflow", "tensorflow_text", "tensorflow_datasets"])
 {_IMPORT}
 import numpy as np
-states = np.ones((2, 3, 8), "float32")
-keras_transformer.layers.DecoderBlock(num_heads=2, intermediate_dim=16)(states, states)
 model = keras_transformer.Transformer.from_preset(
     "tiny", vocab_size=9, num_encoder_layers=1, num_decoder_layers=1, d_model=8
 )
@@ -65,12 +63,8 @@ ids = np.ones((2, 3), "int32")
 inputs, weights = dict(source=ids, target=ids), np.full((2, 3), 1 / 6, "float32")
 state = model.start_decoding(ids, 1, 3)
 keras_transformer.decoding.GreedySearch()(model.decode_step, state, [3, 3], 3)
-metrics = [keras_transformer.training.TokenLoss()]
-keras_transformer.training.compile_model(model, keras_transformer.TrainingRecipe(), metrics)
+keras_transformer.training.compile_model(model, keras_transformer.TrainingRecipe())
 model.fit(inputs, ids, sample_weight=weights, verbose=0)
-keras_transformer.training.evaluate_tokens(model, [(inputs, ids, weights)])
-model.save("model.keras")
-keras.saving.load_model("model.keras")
 """
 
 

@@ -33,10 +33,8 @@ def evaluate_options(parser):
     add_options(files, {"--reference FILE": text}, action="extend", nargs="+")
     add_options(files, {"--output FILE": "file for the answers of the model"})
     add_options(files, {"--json FILE": "file for the scores as JSON"})
-    by_method: dict = {}  # Several tasks may have the same commands.
-    for commands in tasks:
-        by_method.setdefault(type(commands).add_evaluate_options, commands)
-    for commands in by_method.values():
+    # Several tasks may have the same commands.
+    for commands in {type(each).add_evaluate_options: each for each in tasks}.values():
         commands.add_evaluate_options(parser)
     add_search_options(parser, n_best=False)
     add_batch_options(parser)

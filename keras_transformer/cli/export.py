@@ -41,13 +41,9 @@ def export_options(parser):
     add_options(files, {"--output DIR": "folder of the export"}, required=True)
     text = f"one of {', '.join(FORMATS)}"
     add_options(files, {"--format NAME=saved_model": text}, choices=FORMATS)
-    options = {
-        option.flag: option for f in FORMATS.values() for option in _format_options(f).values()
-    }
-    for flag, option in options.items():
-        names = _formats_with(flag)
+    for option, names in _options_of_formats():
         text = f"with --format {' or '.join(names)}: {option.text}"
-        # Formats may allow different values of an option; `run` checks them.
+        # Formats may allow different values of an option; `run_export` checks them.
         kind = option.type if len(names) == 1 else Annotated[str, Metavar("TYPE")]
         add_option(files, dataclasses.replace(option, text=text, type=kind))
     add_search_options(parser)
@@ -57,15 +53,16 @@ def export_options(parser):
 
 def run_export(arguments):
     chosen = FORMATS[arguments.format]
-    flags = {option.flag for f in FORMATS.values() for option in _format_options(f).values()}
-    for flag in (*sorted(flags), *_SEARCH_OPTIONS):
-        if is_given(arguments, flag) and chosen.name not in _formats_with(flag):
-            rule = f"{flag} is for --format {' or '.join(_formats_with(flag))}"
+    allowed = {option.flag: names for option, names in _options_of_formats()}
+    searching = [each.name for each in FORMATS.values() if each.includes_search]
+    for flag, names in (allowed | dict.fromkeys(_SEARCH_OPTIONS, searching)).items():
+        if is_given(arguments, flag) and chosen.name not in names:
+            rule = f"{flag} is for --format {' or '.join(names)}"
             raise UserError(f"{rule}. Received: format={chosen.name!r}")
-    given = {
-        name: getattr(arguments, option.name) for name, option in _format_options(chosen).items()
-    }
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {}
+    for name, option in _options(chosen).items():
+        if (value := getattr(arguments, option.name)) is not None:
+            options[name] = value
     chosen.check_options(options)
     # Errors are found before TensorFlow is loaded.
     chosen.check_packages()
@@ -87,7 +84,7 @@ def run_export(arguments):
     say(f"wrote {arguments.output}")
 
 
-def _format_options(chosen):
+def _options(chosen):
     """Returns the options of a format by the argument of its function."""
     return {
         name: dataclasses.replace(option, name=_NAMES.get(name, name))
@@ -95,14 +92,13 @@ def _format_options(chosen):
     }
 
 
-def _formats_with(flag):
-    """Returns the names of the formats that have an option."""
-    return [
-        f.name
-        for f in FORMATS.values()
-        if flag in {option.flag for option in _format_options(f).values()}
-        or (f.includes_search and flag in _SEARCH_OPTIONS)
-    ]
+def _options_of_formats():
+    """Returns the options of all formats, each with the names of its formats."""
+    found: dict = {}
+    for chosen in FORMATS.values():
+        for option in _options(chosen).values():
+            found.setdefault(option.flag, (option, []))[1].append(chosen.name)
+    return found.values()
 
 
 def serve_options(parser):

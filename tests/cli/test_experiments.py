@@ -66,14 +66,6 @@ def test_an_experiment_is_the_papers(name):
     assert not settings.select_best
 
 
-@pytest.mark.parametrize("text", ["--tsv a --valid-tsv b", "--prepared c"])
-def test_text_of_ones_own_takes_the_place_of_the_data_set(text):
-    values = parse(f"--experiment wmt14-en-de-base {text}")
-    assert values["dataset"] is None and values["source_language"] is None
-    # A prepared corpus also has the vocabulary.
-    assert values["vocab_size"] == (None if "prepared" in text else 37_000)
-
-
 def test_a_plan_says_what_will_run(succeed, unmeasured):
     command = "train --experiment wmt14-en-fr-base --plan --gpus 4 --d-model 64"
     command += " --intermediate-dim 128 --num-encoder-layers 1 --num-decoder-layers 1"

@@ -23,13 +23,6 @@ def pipe(tmp_path):
     writer.join(timeout=10)
 
 
-def test_a_pipe_is_translated_whole_as_a_file_is(succeed, saved_model_directory, text, pipe):
-    options = ["--model", saved_model_directory, "--chunk-size", 3]
-    from_file = succeed("translate", *options, "--input", text("lines.txt", LINES)).output
-    assert succeed("translate", *options, "--input", pipe).output == from_file
-    assert from_file.count("\n") == len(LINES)
-
-
 def test_texts_on_the_command_line_are_translated(succeed, refuse, saved_model_directory, text):
     options = ["--model", saved_model_directory]
     expected = succeed("translate", *options, "--input", text("lines.txt", LINES[:2])).output
