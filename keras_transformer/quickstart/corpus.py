@@ -39,6 +39,7 @@ YEAR = Noun("year", "years", "Jahr", "Jahre", "n")
 CURRENCIES = tuple(
     Currency(*(Noun(*noun.split()) for noun in nouns)) for nouns in _CONTENT["currencies"]
 )
+INDEFINITE, DEFINITE = _CONTENT["indefinite"], _CONTENT["definite"]
 SUBJECTS, VERBS = _CONTENT["subjects"], _CONTENT["verbs"]
 CHOICES = {slot: tuple(pairs.items()) for slot, pairs in _CONTENT["choices"].items()}
 CHOICES["past_day"] += tuple((f"on {day}", f"am {tag}") for day, tag in CHOICES["weekday"])
@@ -50,18 +51,6 @@ FAMILIES = tuple(
 # (English, German, days) of each month; February has 28, so that dates are valid in any year.
 _DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 MONTHS = tuple((*names, days) for names, days in zip(CHOICES["month"], _DAYS, strict=True))
-
-
-def _declined(**forms):
-    """Returns German forms by gender and case; values list nominative, accusative and dative."""
-    cases = ("nom", "acc", "dat")
-    return {
-        gender: dict(zip(cases, values.split(), strict=True)) for gender, values in forms.items()
-    }
-
-
-INDEFINITE = _declined(m="ein einen einem", f="eine eine einer", n="ein ein einem")
-DEFINITE = _declined(m="der den dem", f="die die der", n="das das dem")
 
 
 @functools.cache

@@ -39,7 +39,7 @@ TRAIN = (
     "--valid-target {data}/valid.de --vocabulary {data}/vocab.model --preset tiny --d-model 32 "
     "--num-encoder-layers 1 --num-decoder-layers 1 --intermediate-dim 64 --num-heads 2 "
     "--tokens-per-batch 1024 --warmup-steps 10 --checkpoint-every 2 --evaluate-every 100 "
-    "--bleu-every 0 --average-checkpoints 2 --output {output}"
+    "--bleu-every 0 --average-checkpoints 2 --streams 1 --output {output}"
 )
 
 
