@@ -32,7 +32,7 @@ def test_a_text_without_a_language_fails_alone_in_the_server(translator, tmp_pat
 
     translator.save(tmp_path)
     model = ServedModel("model", 1, tmp_path)
-    model.warm_up()
+    model.load()
     texts = [TEXTS[0], "a dog", TEXTS[1], ">>deu<< a", "", BLANK, "\u3000", "\xa0", "\u200b"]
     lacks = np.array([False, True, False, True, *[False] * 4, True])
     texts = np.array([text.encode() for text in texts])

@@ -161,10 +161,10 @@ def test_limits_are_those_of_the_translator(loaded, translator):
 
 
 def test_longer_text_is_cut_and_flagged(loaded, translator):
-    expected = translator.translate([LONG, NORMAL], long_texts="truncate")
-    found = ask(loaded, "serving_default", text=[LONG, NORMAL])
+    expected = translator.hypotheses([LONG, NORMAL], BeamSearch(n_best=4))
+    found = ask(loaded, "n_best", text=[LONG, NORMAL])
     assert found["truncated"].tolist() == [True, False]
-    assert found["translation"].tolist() == expected
+    assert found["translations"].tolist() == [[answer.text for answer in row] for row in expected]
     found = ask(loaded, "score", text=[LONG, NORMAL], translation=[NORMAL, LONG])
     assert found["truncated"].tolist() == [True, True]
     assert found["num_tokens"].tolist()[1] == 52
@@ -223,7 +223,8 @@ def test_threads_get_the_answers_of_one(loaded):
 
 def test_the_model_directory_in_it_has_its_weights(exported, translator):
     inside = exported / IN_SAVED_MODEL
-    found, expected = (attention_weights(p, NORMAL) for p in (Translator.load(inside), translator))
+    pipelines = Translator.load(inside), translator
+    found, expected = (attention_weights(pipeline, NORMAL, NORMAL) for pipeline in pipelines)
     assert (found.source, found.target) == (expected.source, expected.target)
     for kind in ("encoder", "decoder", "cross"):
         assert_close(getattr(found, kind), getattr(expected, kind))

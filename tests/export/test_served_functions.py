@@ -27,7 +27,7 @@ from tests.layers.oracle_parameters import array, randomize
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
 GENERATOR = np.random.default_rng(0)
-SOURCE, TARGET = GENERATOR.integers(4, 12, (2, 3, 3)).astype("int32")
+SOURCE, TARGET = GENERATOR.integers(4, 12, (2, 3, 2)).astype("int32")
 UNEQUAL = {"use_bias": True, "key_dim": 4, "value_dim": 3, "norm": "pre"}
 RELATIVE = {"target_vocab_size": 15, "position": "relative"}
 # A `SubwordTokenizer` is a table in the graph.
@@ -43,7 +43,7 @@ def set_amx(monkeypatch, has_amx):
 
 
 @pytest.mark.parametrize("amx, num_parts, dtype, settings", [
-    (True, 3, "bfloat16", UNEQUAL),
+    (True, 2, "bfloat16", UNEQUAL),
     pytest.param(False, 3, "bfloat16", RELATIVE, marks=pytest.mark.slow),
     pytest.param(False, 1, "float32", UNEQUAL, marks=pytest.mark.slow),
 ])  # fmt: skip
