@@ -275,17 +275,6 @@ def _quantize(model, directory):
     return quantized
 
 
-def _shorten_names(graph):
-    """Numbers the tensors inside a graph: TensorFlow's names, and inferred shapes, take 0.3 MB."""
-    names = {value.name: value.name for value in [*graph.input, *graph.output]}
-    for tensor in graph.initializer:
-        tensor.name = names.setdefault(tensor.name, str(len(names)))
-    for node in graph.node:
-        for tensors in (node.input, node.output):
-            tensors[:] = [name and names.setdefault(name, str(len(names))) for name in tensors]
-    graph.ClearField("value_info")
-
-
 def _write(models, directory):
     """Writes ONNX models. One file has the large constants of all models, equal ones once."""
     import onnx
@@ -293,7 +282,7 @@ def _write(models, directory):
     offsets = {}  # by content
     with open(directory / ONNX_WEIGHTS_FILE, "wb") as file:
         for name, model in models.items():
-            _shorten_names(model.graph)
+            model.graph.ClearField("value_info")  # Inferred shapes, which runtimes infer again.
             for tensor in model.graph.initializer:
                 array = onnx.numpy_helper.to_array(tensor)
                 if array.nbytes < _SMALLEST_SHARED:

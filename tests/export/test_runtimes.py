@@ -6,7 +6,7 @@ import pytest
 import sentencepiece
 
 from keras_transformer.errors import UserError
-from keras_transformer.export import export, export_onnx
+from keras_transformer.export import export
 from tests.export.models import BOS_ID, EOS_ID, SLOW_CONFIGS, TEXTS, random_translator
 
 pytestmark = pytest.mark.tensorflow_only("they are written there")
@@ -164,28 +164,20 @@ def test_a_sliding_window_is_refused(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-class TestOnnx:
-    @pytest.fixture(autouse=True)
-    def packages(self):
-        for package in PACKAGES["onnx"]:
-            pytest.importorskip(package, reason=f"pip install {package}")
+@pytest.mark.parametrize("name", ["onnx"], indirect=True)
+def test_onnx_stores_weights_once_and_names_dynamic_lengths(name, directory, greedy_translator):
+    import onnx
 
-    def test_weights_are_stored_once_and_lengths_are_dynamic(self, greedy_translator, tmp_path):
-        import onnx
-
-        onnx_directory = export_onnx(greedy_translator, tmp_path / "m")
-
-        sizes = {}  # by offset
-        for name in ("encode", "decode"):
-            model = onnx.load(onnx_directory / f"{name}.onnx", load_external_data=False)
-            for tensor in model.graph.initializer:
-                if entries := {entry.key: entry.value for entry in tensor.external_data}:
-                    assert entries["location"] == "weights.bin"
-                    sizes[int(entries["offset"])] = int(entries["length"])
-        matrices = [w.shape for w in greedy_translator.model.weights if len(w.shape) == 2]
-        assert sum(sizes.values()) == 4 * sum(int(np.prod(shape)) for shape in matrices)
-        shapes = OnnxRuntime(onnx_directory).shapes
-        assert shapes["tokens"] == ["rows"]
-        assert shapes["source_mask"] == ["batch", "source_length"]
-        assert shapes["cross_key_0"] == ["batch", 4, "source_length", 8]
-        assert shapes["self_value_0"] == ["rows", 4, "target_length", 8]
+    sizes = {}  # by offset
+    for part in ("encode", "decode"):
+        model = onnx.load(directory / f"{part}.onnx", load_external_data=False)
+        for tensor in model.graph.initializer:
+            if entries := {entry.key: entry.value for entry in tensor.external_data}:
+                assert entries["location"] == "weights.bin"
+                sizes[int(entries["offset"])] = int(entries["length"])
+    matrices = [w.shape for w in greedy_translator.model.weights if len(w.shape) == 2]
+    assert sum(sizes.values()) == 4 * sum(int(np.prod(shape)) for shape in matrices)
+    shapes = OnnxRuntime(directory).shapes
+    assert shapes["tokens"] == ["rows"]
+    assert shapes["source_mask"] == ["batch", "source_length"]
+    assert shapes["self_value_0"] == ["rows", 4, "target_length", 8]
