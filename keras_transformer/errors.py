@@ -13,6 +13,7 @@ from typing import Self
 
 # Errors of a full disk, a full quota, and a limit on the size of files (`ulimit -f`).
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SECONDS_TO_RETRY = 0.05
 
 
 class UserError(ValueError):
@@ -40,9 +41,6 @@ class StoppedBySignal(KeyboardInterrupt):
     def __init__(self, signal_number: int, message: str = "interrupted"):
         super().__init__(message)
         self.signal_number = signal_number
-
-
-_SECONDS_TO_RETRY = 0.05
 
 
 class StopSignals:

@@ -25,6 +25,23 @@ from keras_transformer.settings.base import (
 )
 
 _METAVARS = {int: "N", float: "NUMBER", str: "NAME"}
+# Types of the values of options, by metavar.
+_TYPES = {"N": Count, "I": CountOrZero, "P": Positive, "M": Positive, "GB": Positive}
+# Options of constraints that take a number, and the classes of the constraints.
+_CONSTRAINTS = {
+    "min_length": "MinimumLength",
+    "no_repeat_ngram": "NoRepeatNgrams",
+    "repetition_penalty": "RepetitionPenalty",
+}
+CONSTRAINT_OPTIONS = ("--min-length", "--no-repeat-ngram", "--repetition-penalty",
+                      "--suppress-unknown")  # fmt: skip
+SEARCH_OPTIONS = ("--beam-size", "--length-penalty", "--patience")
+_LONG_LINES = {
+    "split": "split translates it in parts, of whole sentences where possible, and joins the "
+    "answers; it also splits lines of more sentences than the model was trained on",
+    "truncate": "truncate reads only its beginning",
+    "error": "error stops before anything is computed",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,25 +119,6 @@ def add_option(group: argparse._ActionsContainer, option: Option) -> None:
     else:
         settings |= {"type": value_parser(option.type), "metavar": metavar}
     group.add_argument(option.flag, **settings)
-
-
-# Types of the values of options, by metavar.
-_TYPES = {"N": Count, "I": CountOrZero, "P": Positive, "M": Positive, "GB": Positive}
-# Options of constraints that take a number, and the classes of the constraints.
-_CONSTRAINTS = {
-    "min_length": "MinimumLength",
-    "no_repeat_ngram": "NoRepeatNgrams",
-    "repetition_penalty": "RepetitionPenalty",
-}
-CONSTRAINT_OPTIONS = ("--min-length", "--no-repeat-ngram", "--repetition-penalty")
-CONSTRAINT_OPTIONS += ("--suppress-unknown",)
-SEARCH_OPTIONS = ("--beam-size", "--length-penalty", "--patience")
-_LONG_LINES = {
-    "split": "split translates it in parts, of whole sentences where possible, and joins the "
-    "answers; it also splits lines of more sentences than the model was trained on",
-    "truncate": "truncate reads only its beginning",
-    "error": "error stops before anything is computed",
-}
 
 
 def add_options(group: argparse._ActionsContainer, texts: Mapping[str, str], **common: Any) -> None:

@@ -19,6 +19,9 @@ from keras_transformer.layouts import (
     WEIGHTS_FILE,
 )
 
+_ENDINGS = (".html", ".pdf", ".png", ".svg")
+_KINDS = ("encoder", "decoder", "cross")
+
 
 def import_options(parser):
     text = "folder of a model in transformers' format, or its name on the hub (OWNER/NAME)"
@@ -92,10 +95,6 @@ def _check_average(arguments):
     if arguments.output:
         checkpoints = sorted(pathlib.Path(arguments.model or "").glob("checkpoints/*.weights.h5"))
         check_output(arguments.output, [*arguments.checkpoints, *map(str, checkpoints)])
-
-
-_ENDINGS = (".html", ".pdf", ".png", ".svg")
-_KINDS = ("encoder", "decoder", "cross")
 
 
 def attend_options(parser):

@@ -19,6 +19,8 @@ from keras_transformer.layouts import PREPARED_CORPUS
 from keras_transformer.settings.training_settings import TrainingSettings
 
 _SUFFIXES = {"bpe": ".model", "unigram": ".model", "subword": ".txt"}
+# Only `train` has these, or their defaults differ here.
+_NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout", "also_valid")
 
 
 def vocab_options(parser):
@@ -80,10 +82,6 @@ def load_vocabulary(path: str | None) -> Any:
     if file.suffix not in _SUFFIXES.values():
         raise UserError(f"A vocabulary is a .model or .txt file. Received: {path!r}")
     return load_tokenizer_file(file)
-
-
-# Only `train` has these, or their defaults differ here.
-_NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout", "also_valid")
 
 
 def prepare_options(parser):

@@ -19,6 +19,8 @@ from keras_transformer.cli.text_files import as_line
 from keras_transformer.errors import UserError
 
 _N_BEST_ADVICE = "with --n-best split the line into sentences, or use --long-lines truncate"
+_CHUNK_SIZE = 1024
+_SCORE_ADVICE = "split it and its target into sentences, or use --long-lines truncate"
 
 
 def translate_options(parser):
@@ -99,10 +101,6 @@ def _answers(translator, prefixes, arguments, chunk, number, options):
             yield f"{number + offset}\t{rank}\t{answer.score:.6f}\t{text}"
 
 
-_CHUNK_SIZE = 1024
-_ADVICE = "split it and its target into sentences, or use --long-lines truncate"
-
-
 def score_options(parser):
     files = parser.add_argument_group("model and files")
     add_model_option(files, required=True)
@@ -130,7 +128,9 @@ def run_score(arguments):
     translator = Translator.load(arguments.model)
     if arguments.long_lines != "truncate":
         limits = translator.max_source_length, repr(arguments.source)
-        text_files.check_lengths(translator.source_tokenizer, sources, *limits, advice=_ADVICE)
+        text_files.check_lengths(
+            translator.source_tokenizer, sources, *limits, advice=_SCORE_ADVICE
+        )
     if translator.model.config.max_length is not None:
         limits = translator.model.config.max_length, repr(arguments.target)
         advice = "shorten it and its source"

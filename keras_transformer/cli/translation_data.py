@@ -26,6 +26,11 @@ _LOGGER = logging.getLogger(__name__)
 _FEW_VALID_PAIRS = 100
 _ENTRY = re.compile(r"([^=:,]+)=(-?[\d.]+(?:e-?\d+)?):([^,]+),([^,]+)(?:,([^,]+))?")
 Code = Annotated[str, Metavar("CODE")]
+# A choice: 29,000 image captions are enough for captions, see docs/results.md.
+FEW_PAIRS = 10_000
+_SHARE_OF_COPIES = 0.01
+_SAMPLE = 100_000  # pairs whose words are collected
+_WORD = re.compile(r"\w+")
 
 
 @settings_dataclass
@@ -228,13 +233,6 @@ def _open_prepared(values):
         raise UserError(f"{rule}. Received: --max-length {values['max_length']}")
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
     return Corpora(prepared.read("train"), prepared.valid_text, *tokenizers)
-
-
-# A choice: 29,000 image captions are enough for captions, see docs/results.md.
-FEW_PAIRS = 10_000
-_SHARE_OF_COPIES = 0.01
-_SAMPLE = 100_000  # pairs whose words are collected
-_WORD = re.compile(r"\w+")
 
 
 def text_warnings(train_corpus: Any, valid_corpus: Any, adapts: bool) -> Iterator[str]:
