@@ -1,4 +1,4 @@
-"""The search that the command line asks for, and the cores that it shares out among streams."""
+"""The search that the command line asks for."""
 
 import argparse
 import dataclasses
