@@ -55,14 +55,6 @@ def test_what_ours_does_not_have_is_named(settings, named):
         from_keras(layer)
 
 
-def test_weights_that_ours_does_not_have_are_named():
-    layer = keras.layers.MultiHeadAttention(2, 4)
-    layer.build(QUERY.shape, QUERY.shape)
-    layer.query_dense.quantize("int8")
-    with pytest.raises(ValueError, match="quantization. Received: weights=.'query/kernel_scale'"):
-        from_keras(layer)
-
-
 @pytest.mark.parametrize("settings, named", [
     ({"attention": AdditiveAttention()}, "attention of type AdditiveAttention"),
     ({"position": RotaryPosition()}, "position="),
