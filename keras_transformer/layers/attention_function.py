@@ -140,6 +140,16 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
             outputs = ops.multiply(outputs, ops.cast(has_keys, outputs.dtype))
         return (outputs, weights) if return_attention_scores else outputs
 
+    def compute_output_spec(
+        self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
+    ) -> Any:
+        if args or kwargs.get("return_attention_scores"):
+            # Keras finds both outputs by tracing `call`.
+            return keras.Operation.compute_output_spec(self, query, key, value, *args, **kwargs)
+        # On torch, Keras traces with lengths that do not fit together where they are unknown.
+        value = value[0] if isinstance(value, tuple) else value
+        return keras.KerasTensor((*query.shape[:-1], value.shape[-1]), dtype=self.compute_dtype)
+
 
 def _sum_of_parts(weights, parts):
     """Returns the weighted sum of values in consecutive parts."""

@@ -87,7 +87,9 @@ def test_it_is_the_attention_of_the_oracle(attend, size, queries, keys, is_causa
     def outputs():
         return attention(*[variable.value for variable in variables])
 
-    _, gradients = value_and_gradients(lambda: ops.sum(outputs() * upstream), variables)
+    _, gradients = value_and_gradients(
+        lambda: ops.sum(ops.multiply(outputs(), upstream)), variables
+    )
     found = [array(outputs()), *gradients]
     for one, other in zip(found, expected(*inputs, visible, upstream), strict=True):
         assert_close(one, other)
