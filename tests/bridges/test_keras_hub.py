@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from keras_transformer.bridges import from_keras_hub, to_keras_hub
-from keras_transformer.layers import DecoderBlock, EncoderBlock
+from keras_transformer.layers import EncoderBlock
 from tests.bridges.cases import MASKED, Case
 from tests.bridges.comparison import assert_same_weights, assert_small_errors
-from tests.bridges.keras_hub_peer import KINDS, calls, keras_hub_errors
+from tests.bridges.keras_hub_peer import KINDS, keras_hub_errors
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array, randomize
 
@@ -53,13 +53,6 @@ def test_round_trip(layer, shapes):
         assert config == expected
     inputs = [np.random.default_rng(0).normal(size=(2, 4, shape[-1])) for shape in shapes]
     assert_close(array(block(*inputs)), array(layer(*inputs)))
-
-
-def test_the_papers_block_without_biases_is_exported_with_zeros():
-    block = built(DecoderBlock(**BLOCK, norm="post"), SHAPE, SHAPE)
-    layer = to_keras_hub(block)
-    inputs, ours, theirs = calls(Case(), block, layer)
-    assert_close(array(theirs(*inputs)), array(ours(*inputs)))
 
 
 @pytest.mark.parametrize("function, make, message", [

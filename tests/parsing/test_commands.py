@@ -40,27 +40,6 @@ def test_parse_writes_a_tree_for_every_line(succeed, parser_directory, text, tmp
         assert succeed(*parse, *options).output == "".join(f"{tree}{end}" for tree in expected)
 
 
-@pytest.mark.slow
-def test_n_best_lists_have_number_rank_score_and_tree(succeed, parser_directory, text):
-    path = text("lines.txt", LINES[:2])
-    options = ["--beam-size", 4, "--length-penalty", 1, "--n-best", 2]
-    found = succeed("parse", "--model", parser_directory, "--input", path, *options).output
-    [parses, _] = Parser.load(parser_directory).parses(LINES[:2], BeamSearch(4, 1.0, n_best=2))
-    expected = [f"1\t{n}\t{p.score:.6f}\t{p.tree}" for n, p in enumerate(parses, start=1)]
-    assert found.splitlines() == [*expected, "2\t1\t0.000000\t(())"]
-
-
-@pytest.mark.parametrize("arguments, message", [
-    ("--model {translator} --input {gold}", "use Translator.load, or `keras-tr"),
-    ("--model {model} --input {gold} --n-best 2 --draw", "leave out --pretty and --draw"),
-])  # fmt: skip
-def test_a_mistake_of_parse(
-    refuse, files, parser_directory, saved_model_directory, arguments, message
-):
-    names = {"model": parser_directory, "translator": saved_model_directory, "gold": files[0]}
-    assert message in refuse("parse", *arguments.format(**names).split())
-
-
 @pytest.fixture
 def files(tmp_path):
     gold, parses = tmp_path / "gold.trees", tmp_path / "parses"
@@ -121,6 +100,8 @@ def test_a_parser_is_scored_by_its_parses(succeed, files, parser_directory, tmp_
 
 
 @pytest.mark.parametrize("arguments, message", [
+    ("parse --model {translator} --input {gold}", "use Translator.load, or `keras-tr"),
+    ("parse --model {model} --input {gold} --n-best 2 --draw", "leave out --pretty and --draw"),
     ("--hypothesis {short}", "2 parses and 3 gold trees"),
     ("--model {model} --reference {broken}", "broken', line 2: the word 'the'"),
     ("--hypothesis {parses} --reference {gold} {gold}", "takes one --reference FILE"),
@@ -128,14 +109,17 @@ def test_a_parser_is_scored_by_its_parses(succeed, files, parser_directory, tmp_
     ("--hypothesis {parses} --parameters old", "existing parameter file. Received: 'old'"),
     ("--task translation --hypothesis {parses} --table x", "--table goes with --task parsing"),
 ])  # fmt: skip
-def test_a_mistake_of_evaluate(refuse, files, parser_directory, tmp_path, arguments, message):
+def test_a_mistake_is_one_line(
+    refuse, files, parser_directory, saved_model_directory, tmp_path, arguments, message
+):
     gold, parses = files
     names = {"gold": gold, "parses": parses, "model": parser_directory}
+    names["translator"] = saved_model_directory
     contents = {"short": "(NP (NN a))\n\n", "broken": "(NP (NN a))\n(NP the (NN b))\n\n"}
     for name, content in contents.items():
         names[name] = tmp_path / name
         names[name].write_text(content)
     words = arguments.format(**names).split()
-    if "--reference" not in words:
-        words += ["--reference", gold]
-    assert message in refuse("evaluate", "--task", "parsing", *words)
+    if words[0] != "parse":
+        words = ["evaluate", "--task", "parsing", "--reference", gold, *words]
+    assert message in refuse(*words)

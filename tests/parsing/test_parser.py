@@ -8,13 +8,13 @@ import pytest
 from keras import ops
 
 from keras_transformer.data import SubwordTokenizer
-from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
+from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.inference.translator import Translator
 from keras_transformer.parsing import F1OnDev, Linearization, Tree
 from keras_transformer.parsing.parser import Parser
 from tests.closeness import assert_close
 from tests.tiny_parser import parsing_model, symbol_tokenizer, tiny_parser
-from tests.tiny_translator import WORDS, sentence, tiny_tokenizer
+from tests.tiny_translator import sentence, tiny_tokenizer
 from tests.toy_treebank import toy_trees
 
 SENTENCES = [sentence(number, number) for number in (5, 2, 9, 1, 7, 4)]
@@ -87,24 +87,6 @@ class TestParses:
         free = parser.parses(SENTENCES, search, constrained=False)
         assert sum(parses[0].num_repairs for parses in free) > 0
         assert [p[0].tree.words() for p in free] == [words_of(text) for text in SENTENCES]
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("linearization", [
-        Linearization(numbers=True), Linearization(words=True),
-        Linearization(tags=True, labelled_closing=False, root_label="TOP"),
-    ])  # fmt: skip
-    def test_every_way_to_write_trees(self, linearization):
-        search = Sampling(num_samples=3)
-        target = symbol_tokenizer(linearization, WORDS)
-        model = parsing_model(target)
-        parser = tiny_parser(linearization=linearization, target=target, model=model, search=search)
-        assert parser.constrained
-        for text, parses in zip(SENTENCES, parser.parses(SENTENCES), strict=True):
-            assert len(parses) == search.width
-            for parse in parses:
-                assert parse.tree.words() == words_of(text)
-                # Only that the model has written other words may need a repair.
-                assert parse.num_repairs <= linearization.words * len(words_of(text))
 
     @pytest.mark.slow
     def test_where_no_constraint_is_possible_it_must_not_be_asked_for(self):

@@ -49,19 +49,16 @@ def test_versions(client):
     assert (status, answer) == (400, {"error": error})
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "error"),
-    [
-        ("GET", "/v1/models/other", 404, "Could not find any versions of model other"),
-        ("GET", "/v1/models/echo/versions/2", 404, "Could not find version 2 of model echo"),
-        ("POST", "/v1/models/echo/versions/2:predict", 404, "Specific(echo, 2)"),
-        ("POST", "/v1/models/echo:classify", 501, "classify"),
-        ("POST", "/v1/models", 405, "Malformed request: POST /v1/models"),
-        ("CONNECT", "/v1/models", 405, "Malformed request: TRACE /v1/models"),
-        ("GET", "/v1/models/..%2f..%2fetc%2fpasswd", 400, "Malformed request"),
-        ("GET", "/v1/models/echo/versions/" + 5_000 * "1", 400, "Malformed request"),
-    ],
-)
+@pytest.mark.parametrize(("method", "path", "status", "error"), [
+    ("GET", "/v1/models/other", 404, "Could not find any versions of model other"),
+    ("GET", "/v1/models/echo/versions/2", 404, "Could not find version 2 of model echo"),
+    ("POST", "/v1/models/echo/versions/2:predict", 404, "Specific(echo, 2)"),
+    ("POST", "/v1/models/echo:classify", 501, "classify"),
+    ("POST", "/v1/models", 405, "Malformed request: POST /v1/models"),
+    ("CONNECT", "/v1/models", 405, "Malformed request: TRACE /v1/models"),
+    ("GET", "/v1/models/..%2f..%2fetc%2fpasswd", 400, "Malformed request"),
+    ("GET", "/v1/models/echo/versions/" + 5_000 * "1", 400, "Malformed request"),
+])  # fmt: skip
 def test_addresses_that_are_wrong(client, method, path, status, error):
     found, answer = client.send(method, path, b"" if method == "POST" else None)
     assert (found, list(answer)) == (status, ["error"])

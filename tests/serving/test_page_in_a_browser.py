@@ -139,16 +139,6 @@ def test_aligned_words_are_lit_on_both_sides(page):
     assert not texts(browser, ".lit")
 
 
-def test_errors_of_the_server_are_shown_in_words(page):
-    browser = page()
-    answer_to(browser, "x" * 2_001)
-    assert texts(browser, "#problem") == ["A text may have at most 2,000 bytes. Received: 2,001"]
-    browser.execute_script("window.fetch = async () => { throw new TypeError('no network'); }")
-    answer_to(browser, "a")
-    assert texts(browser, "#problem") == ["The server does not answer. Is it still running?"]
-    errors(browser)
-
-
 def test_a_tree_is_drawn(page):
     browser = page("trees")
     answer_to(browser, "The dog barks (")

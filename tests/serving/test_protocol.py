@@ -18,42 +18,36 @@ def texts_of(request, names=("text",)):
     return to_texts(read_request(body), names)
 
 
-@pytest.mark.parametrize(
-    ("request_", "texts"),
-    [
-        ({"inputs": ["foo", "bar"]}, [b"foo", b"bar"]),
-        ({"instances": [{"text": "foo"}, {"text": "bär"}]}, [b"foo", "bär".encode()]),
-        ({"instances": [{"b64": "aW1hZ2UgYnl0ZXM="}, "x"]}, [b"image bytes", b"x"]),
-        ({"instances": [{"text": {"b64": "/w=="}}]}, [b"\xff"]),
-        (b'{"instances": ["a\xffb"]}', [b"a\xffb"]),
-    ],
-)
+@pytest.mark.parametrize(("request_", "texts"), [
+    ({"inputs": ["foo", "bar"]}, [b"foo", b"bar"]),
+    ({"instances": [{"text": "foo"}, {"text": "bär"}]}, [b"foo", "bär".encode()]),
+    ({"instances": [{"b64": "aW1hZ2UgYnl0ZXM="}, "x"]}, [b"image bytes", b"x"]),
+    ({"instances": [{"text": {"b64": "/w=="}}]}, [b"\xff"]),
+    (b'{"instances": ["a\xffb"]}', [b"a\xffb"]),
+])  # fmt: skip
 def test_texts_of_one_input(request_, texts):
     assert texts_of(request_) == {"text": texts}
 
 
-@pytest.mark.parametrize(
-    ("request_", "names", "error"),
-    [
-        (b"", None, "JSON Parse error: The document is empty"),
-        (b'{"instances": [1], "nested":' + b"[" * 200_000, None, "JSON Parse error: "),
-        (b'{"instances": ["\\ud800"]}', None, "surrogate pair in string is invalid"),
-        ([1], None, r"JSON Value: \[1\] Is not object"),
-        ({"signature_name": 5, "instances": ["a"]}, None, "must be a string value"),
-        ({"instances": ["a"], "inputs": ["a"]}, None, "Not formatted correctly expecting only one"),
-        ({}, None, "Missing 'inputs' or 'instances' key"),
-        ({"instances": "a"}, None, "Expecting 'instances' to be an list/array"),
-        ({"instances": []}, None, "No values in 'instances' array"),
-        ({"instances": [1]}, None, "JSON Value: 1 Type: Number is not of expected type: string"),
-        ({"inputs": "a"}, None, "is not a list of strings"),
-        ({"inputs": {"texts": ["a"]}}, None, "Missing named input: text in 'inputs' object."),
-        ({"instances": [{"b64": "%"}]}, None, "Unable to base64 decode"),
-        ({"instances": ["a", {"text": "a"}]}, None, "but got object at item 1"),
-        ({"instances": ["a"]}, PAIR, "instances is a plain list, but expecting"),
-        ({"instances": [{"text": "a"}]}, PAIR, 'element: 0 .*{"text": "a"} keys must be equal to'),
-        ({"inputs": {"text": ["a"], "translation": []}}, PAIR, "same number .*'translation': 0"),
-    ],
-)
+@pytest.mark.parametrize(("request_", "names", "error"), [
+    (b"", None, "JSON Parse error: The document is empty"),
+    (b'{"instances": [1], "nested":' + b"[" * 200_000, None, "JSON Parse error: "),
+    (b'{"instances": ["\\ud800"]}', None, "surrogate pair in string is invalid"),
+    ([1], None, r"JSON Value: \[1\] Is not object"),
+    ({"signature_name": 5, "instances": ["a"]}, None, "must be a string value"),
+    ({"instances": ["a"], "inputs": ["a"]}, None, "Not formatted correctly expecting only one"),
+    ({}, None, "Missing 'inputs' or 'instances' key"),
+    ({"instances": "a"}, None, "Expecting 'instances' to be an list/array"),
+    ({"instances": []}, None, "No values in 'instances' array"),
+    ({"instances": [1]}, None, "JSON Value: 1 Type: Number is not of expected type: string"),
+    ({"inputs": "a"}, None, "is not a list of strings"),
+    ({"inputs": {"texts": ["a"]}}, None, "Missing named input: text in 'inputs' object."),
+    ({"instances": [{"b64": "%"}]}, None, "Unable to base64 decode"),
+    ({"instances": ["a", {"text": "a"}]}, None, "but got object at item 1"),
+    ({"instances": ["a"]}, PAIR, "instances is a plain list, but expecting"),
+    ({"instances": [{"text": "a"}]}, PAIR, 'element: 0 .*{"text": "a"} keys must be equal to'),
+    ({"inputs": {"text": ["a"], "translation": []}}, PAIR, "same number .*'translation': 0"),
+])  # fmt: skip
 def test_errors(request_, names, error):
     with pytest.raises(RequestError, match=error) as raised:
         texts_of(request_, names or ("text",))
