@@ -75,13 +75,11 @@ class Evaluations:
 
         The best figures in the progress of the run are updated.
         """
-        is_validated = bool(self._plan.data.valid_batches)
-        if is_validated:
+        if self._plan.data.valid_batches:
             self._evaluate(row)
+            self._state.progress.evaluations += 1
         self.write(row)
         self._report_row(row)
-        if is_validated:
-            self._state.progress.evaluations += 1
 
     def write(self, row: dict) -> None:
         """Adds a row to the history and to TensorBoard's."""

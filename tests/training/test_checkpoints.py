@@ -86,13 +86,6 @@ def test_a_damaged_state_is_noticed_and_the_one_before_is_used(tmp_path, caplog)
         checkpoints.restore_state(make_model(units=300))
 
 
-def test_a_kill_between_the_two_renames_leaves_the_previous_state(tmp_path):
-    checkpoints, model = Checkpoints(tmp_path), make_model()
-    checkpoints.save_state(model, {"step": 1})
-    checkpoints.state_path.rename(checkpoints.previous_state_path)
-    assert checkpoints.restore_state(make_model()) == {"step": 1}
-
-
 def test_state_of_another_model_is_refused_before_anything_changes(tmp_path):
     Checkpoints(tmp_path).save_state(make_model(units=8), {"step": 1})
     other = make_model(units=9)

@@ -57,13 +57,6 @@ def test_make_optimizer_peak_and_clipping():
     assert_close(float(optimizer.learning_rate), 5e-3)
 
 
-def test_float8_has_no_moving_average():
-    scale = keras.Variable([1.0], name="scale")
-    scale.overwrite_with_gradient = True
-    with pytest.raises(ValueError, match="float8. Received: use_ema=True and 'scale'"):
-        FusedAdam(use_ema=True).build([keras.Variable([0.0]), scale])
-
-
 @pytest.mark.parametrize("optimizer", [FusedAdam(0.1, beta_1=0.5), GlobalClipAdam(0.1, 2.0)])
 def test_config_round_trip(optimizer):
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))

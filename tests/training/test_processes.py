@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keras_transformer.errors import UserError
-from keras_transformer.training import joined_processes, process_group
+from keras_transformer.training import joined_processes
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -71,14 +71,6 @@ def test_two_processes_exchange_values_and_end_together():
     assert [one["computed"] for one in found] == [[0, 0, 2, 4, 6], [1, 3, 5]]
     rule = "Processes of one training must agree. Received: settings.seed=1 in process 1, 0 in"
     assert all(error.endswith(f"{rule} process 0\n") for _, error in outputs), outputs
-
-
-def test_a_single_process_is_a_group():
-    group = process_group()
-    assert (group.process_id, group.num_processes, group.is_first) == (0, 1, True)
-    assert group.gather({"a": 1}) == [{"a": 1}]
-    assert group.share(lambda items: [2 * item for item in items], (1, 2)) == [2, 4]
-    group.check_equal({"a": 1})
 
 
 @pytest.mark.parametrize(

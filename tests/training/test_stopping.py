@@ -70,12 +70,6 @@ def test_a_signal_saves_the_step_and_the_resumed_training_equals_an_uninterrupte
 
 
 @pytest.mark.slow
-def test_a_second_signal_stops_at_once_and_names_the_last_checkpoint(tmp_path):
-    with pytest.raises(StoppedBySignal, match="after step 5; the checkpoint of step 3"):
-        train_with(tmp_path, AtStep(5, send(signal.SIGINT, signal.SIGINT)))
-
-
-@pytest.mark.slow
 def test_a_signal_in_an_evaluation_does_not_wait_for_its_end(tmp_path, monkeypatch):
     reached = []
 
