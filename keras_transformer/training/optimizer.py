@@ -168,9 +168,19 @@ class FusedAdam(keras.optimizers.Adam):
         # Keras has summed accumulated steps, unscaled the gradients, and left out the variables
         # whose "gradient" is their next value, those of float8.
         grads = super()._clip_gradients(grads)
-        if self.gradient_norm is None and self.clip_norm is None:
-            return grads
-        sums, replicas = _sum_over_replicas(grads)
+        is_plain = self.gradient_norm is None and self.clip_norm is None
+        return grads if is_plain else self._clip_whole_gradient(grads)
+
+    def _clip_whole_gradient(self, grads):
+        """Returns the gradients clipped by the norm of the whole one, which it may store."""
+        sums, replicas = grads, num_replicas()
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            sums = [tf.convert_to_tensor(gradient) for gradient in grads]
+            if replicas > 1:
+                context = tf.distribute.get_replica_context()
+                sums = context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
         squares = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in sums]
         norm = ops.sqrt(sum(squares))
         if self.gradient_norm is not None:
@@ -214,20 +224,6 @@ class FusedAdam(keras.optimizers.Adam):
             grad=tf.cast(tf.convert_to_tensor(gradient), "float32"),
             **self._fused_arguments,
         )
-
-
-def _sum_over_replicas(grads):
-    """Returns the gradients summed over the replicas, and the number of replicas."""
-    replicas = num_replicas()
-    if keras.backend.backend() != "tensorflow":
-        return grads, replicas
-    import tensorflow as tf
-
-    sums = [tf.convert_to_tensor(gradient) for gradient in grads]
-    if replicas > 1:
-        context = tf.distribute.get_replica_context()
-        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
-    return sums, replicas
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
