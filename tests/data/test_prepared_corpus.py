@@ -19,7 +19,6 @@ from keras_transformer.data import (
 from keras_transformer.data.batch_arrays import shared_tensor
 from keras_transformer.errors import UserError
 from keras_transformer.training import TrainingSettings, train
-from tests.tiny_translator import tiny_tokenizer
 
 LETTERS = SubwordTokenizer(list("abcdefgh"))
 
@@ -143,17 +142,6 @@ def test_values_that_would_harm_a_training_are_found(prepared, name, values, mes
         PreparedCorpus.load(prepared.directory).read()
 
 
-def test_an_earlier_one_is_replaced_whole_and_nothing_else_is(prepared):
-    prepare_corpus(prepared.directory, pairs(20), None, tiny_tokenizer())
-    names = {path.name for path in prepared.directory.iterdir()}
-    assert names == {"prepared.json", "tokenizer.model", "train"}
-    (prepared.directory / "train-00000-of-00001.tfrecord").touch()  # as version 1 wrote them
-    prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
-    (prepared.directory / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="prepared corpus without other files. .* with 'notes.txt'"):
-        prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
-
-
 LINES = [text for pair in pairs(200) for text in pair]
 TAGGED, OTHER = (
     train_sentencepiece(LINES, vocab_size=size, allow_fewer=True, symbols=["<x>"])
@@ -217,3 +205,9 @@ def test_parts_of_other_text_or_options_are_told_and_not_used(tmp_path, caplog, 
         assert "parts of other text, vocabulary or options, which are not used: 2-of-2" in warning
     prepare_corpus(directory, **arguments, part=(1, 2))
     assert content(directory) == expected
+
+
+def test_a_folder_with_other_files_is_not_replaced(prepared):
+    (prepared.directory / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="prepared corpus without other files. .* with 'notes.txt'"):
+        prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
