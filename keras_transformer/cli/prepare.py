@@ -95,15 +95,10 @@ def prepare_options(parser):
 def run_prepare(arguments):
     values = settings.resolve(arguments)
     task = get_task("translation")
-    commands: Any = commands_of(task)
+    commands = commands_of(task)
     kind = commands.data_kind(values)
     part = arguments.part and _parse_part(arguments.part, values["vocabulary"])
     PREPARED_CORPUS.check_output(arguments.output)
-    output = pathlib.Path(arguments.output).resolve()
-    for path in commands.data_files(kind, values):
-        if pathlib.Path(path).resolve().parent == output:
-            rule = "The output folder would replace a file that the command reads"
-            raise UserError(f"{rule}. Received: {arguments.output!r}, which holds {path!r}.")
     # Errors in files are found before TensorFlow is loaded.
     vocabulary = load_vocabulary(values["vocabulary"])
     train_corpus, valid_corpus, *_ = commands.open_corpora(kind, values)

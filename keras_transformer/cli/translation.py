@@ -1,7 +1,6 @@
 """`TranslationCommands`: translation on the command line."""
 
 import argparse
-import itertools
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +19,7 @@ from keras_transformer.cli.arguments import (
 )
 from keras_transformer.cli.progress import ProgressBar, say
 from keras_transformer.cli.task_commands import Corpora, TaskCommands
-from keras_transformer.cli.translation_data import TranslationData, mixture_entries
+from keras_transformer.cli.translation_data import TranslationData
 from keras_transformer.errors import UserError
 from keras_transformer.translation.task import BLEU_TOKENIZERS
 
@@ -59,13 +58,6 @@ class TranslationCommands(TaskCommands):
 
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
         return translation_data.open_known_corpus(values)
-
-    def data_files(self, kind: str, values: Mapping[str, Any]) -> list[str]:
-        """Returns the names of the files of a kind of data, for `prepare`."""
-        names = itertools.chain(*self.data_kinds[kind])
-        files = [values[name] for name in names if name not in ("corpus", "columns")]
-        mixed = [file for entry in mixture_entries(values) for file in entry[2:4]]
-        return [*filter(None, files), *mixed]
 
     def describe_data(self, values: Mapping[str, Any]) -> str:
         if values["dataset"]:

@@ -3,7 +3,6 @@
 import itertools
 import logging
 import os
-import pathlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -11,8 +10,6 @@ from typing import Annotated, Any
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.task_commands import Corpora
 from keras_transformer.errors import UserError
-from keras_transformer.files import read_json
-from keras_transformer.layouts import CONFIG_FILE
 from keras_transformer.settings.base import (
     File,
     Folder,
@@ -98,12 +95,7 @@ def open_corpora(kind: str, values: dict[str, Any]) -> Corpora:
         corpora = [TfdsCorpus(name, n, *languages, data_dir=folder) for n in splits]
     else:
         corpora = _open_texts(values)
-    train_corpus, valid_corpus = corpora
-    if kind == "corpus" and (tokenizer := _given_tokenizer(values)):
-        from keras_transformer.data.mixed_corpus import check_tags
-
-        check_tags(train_corpus, tokenizer)
-    return Corpora(train_corpus, valid_corpus, also_valid=also_valid)
+    return Corpora(*corpora, also_valid=also_valid)
 
 
 def open_known_corpus(values: Mapping[str, Any]) -> Any:
@@ -115,7 +107,7 @@ def open_known_corpus(values: Mapping[str, Any]) -> Any:
 
         return PreparedCorpus.load(values["prepared"]).read("train")
     files = [values[name] for name in ("tsv", "source", "target") if values[name]]
-    files += [file for entry in mixture_entries(values) for file in entry[2:4]]
+    files += [file for entry in _mixture_entries(values) for file in entry[2:4]]
     is_named = values["tsv"] or len(files) > 1
     if not is_named or not all(map(os.path.isfile, files)):
         return None
@@ -124,7 +116,7 @@ def open_known_corpus(values: Mapping[str, Any]) -> Any:
     return hold_out(_open_text(values))[0]  # as `train` does
 
 
-def mixture_entries(values) -> list[tuple[str, ...]]:
+def _mixture_entries(values) -> list[tuple[str, ...]]:
     """Returns name, weight, source, target and tag (or None) of each value of `--corpus`."""
     matches = [_ENTRY.fullmatch(text) for text in values["corpus"] or ()]
     if None in matches:
@@ -138,26 +130,13 @@ def _open_mixture(values):
 
     corpora: dict[str, Any] = {}
     weights: dict[str, Any] = {}
-    tags = {name: tag for name, *_, tag in mixture_entries(values) if tag}
-    for name, weight, source, target, _ in mixture_entries(values):
+    tags = {name: tag for name, *_, tag in _mixture_entries(values) if tag}
+    for name, weight, source, target, _ in _mixture_entries(values):
         if name in corpora:
             raise UserError(f"The names of --corpus must differ. Received: {name!r} twice")
         corpora[name] = ParallelTextCorpus(source, target)
         weights[name] = float(weight)
     return MixedCorpus(corpora, weights, tags)
-
-
-def _given_tokenizer(values):
-    """Returns the source tokenizer of `--vocabulary` or `--start-from`; None without them."""
-    from keras_transformer.cli.prepare import load_vocabulary  # slow to import
-    from keras_transformer.data.tokenizer_pair import TokenizerPair
-
-    folder = values["start_from"]
-    # What else is wrong with a model directory is found when the model is loaded.
-    if values["vocabulary"] or not os.path.isfile(os.path.join(folder or "", CONFIG_FILE)):
-        return load_vocabulary(values["vocabulary"])
-    config = read_json(pathlib.Path(folder, CONFIG_FILE))
-    return TokenizerPair.load(folder, config.get("shared_tokenizer", True)).source
 
 
 def _open_text(values, part=""):

@@ -60,7 +60,6 @@ translate --model {model} --input {good} --output {model}/config.json
 evaluate --model {model} --source {good} --reference {tsv} --output {out} --json {folder}/../output
 """,
     # A folder that would lose a file.
-    "would replace": "prepare --tsv {prepared}/valid.jsonl --valid-tsv {tsv} --output {prepared}",
     "an earlier prepared corpus without other files": "prepare {pairs} --output {folder}",
     "must be a folder but": "prepare {pairs} --output {good}",
     "without other files. received": "export --model {model} --output {model}",
@@ -73,7 +72,6 @@ train --tsv {tsv} --columns en,de --output {out} -> good.tsv' has no column 'en'
 train --tsv {one} --output {out} -> too few different sources to hold validation pairs out of it
 train --corpus a=much:{good},{good} {valid} -> with a number above 0 for WEIGHT. Received: 'a=much
 train --corpus a=1:{good},{good} --corpus a=2:{good},{good} {valid} -> differ. Received: 'a' twice
-train --corpus a=1:{good},{good},<bt> --start-from {model} {valid} -> Received: the tag '<bt>'
 train --dropout 1 -> --dropout: expected a number from 0 to below 1
 translate --model {model} --input {good} TEXT -> from the command line or from --input, not from bo
 train {pairs} --vocabulary {tsv} -> A vocabulary is a .model or .txt file
@@ -99,9 +97,6 @@ def files(tmp_path, text, model):
     """Names in the tables -> files."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "precious.txt").write_text("kept")
-    (tmp_path / "prepared").mkdir()
-    text("prepared/valid.jsonl", ["a\tb"])
-    text("prepared/prepared.json", ["{}"])
     text("short.txt", GOOD[:-1])
     (tmp_path / "hard").hardlink_to(tmp_path / "short.txt")
     os.mkfifo(tmp_path / "pipe.txt")
@@ -110,7 +105,7 @@ def files(tmp_path, text, model):
     return {
         "valid": f"--valid-source {good} --valid-target {good} --output {out}",
         "pairs": f"--tsv {tsv} --valid-tsv {tsv} --output {out}",
-        **{name: tmp_path / name for name in ("prepared", "hard", "model", "folder")},
+        **{name: tmp_path / name for name in ("hard", "model", "folder")},
         "pipe": tmp_path / "pipe.txt",
         "good": good,
         "tsv": tsv,
