@@ -19,7 +19,6 @@ from keras_transformer.layers import (
 from tests.closeness import assert_all_close, assert_close
 from tests.layers.harness import WIDEST, decode, reloaded
 from tests.layers.oracle_parameters import array, randomize
-from tests.oracle import transformer as oracle
 
 RNG = np.random.default_rng(13)
 INPUTS = RNG.normal(size=(2, 5, 8)).astype("float32")
@@ -78,13 +77,15 @@ def test_pre_norm_adds_one_final_norm(stack_class, block_class, norm, final_norm
     assert not has_norm or stack.norm_layer.epsilon == 1e-6
 
 
-def test_own_positions_are_used():
-    stack, with_zeros = decoder(), decoder(position=None)
-    shifted = array(stack(INPUTS, positions=np.arange(100, 105, dtype="int32")))
-    with_zeros(INPUTS)
-    with_zeros.set_weights(stack.get_weights())
-    want = with_zeros(INPUTS + oracle.sinusoid(range(100, 105), 8))
-    assert_close(shifted, array(want), dtype=WIDEST)
+@pytest.mark.parametrize("stack_class, block_class", STACKS)
+def test_stacks_return_the_weights_of_each_block(stack_class, block_class):
+    stack, is_decoder = stack_class([block_class(2, 12) for _ in "ab"]), stack_class is Decoder
+    inputs = [INPUTS, SOURCE][: 1 + is_decoder]
+    outputs, weights = stack(*inputs, return_attention_scores=True)
+    assert_close(array(outputs), array(stack(*inputs)))
+    shapes = keras.tree.map_structure(lambda one: tuple(one.shape), weights)
+    of_self, of_source = (2, 2, 5, 5), (2, 2, 5, 7)
+    assert shapes == [{"self": of_self, "cross": of_source} if is_decoder else of_self] * 2
 
 
 @pytest.mark.parametrize("stack_class, block_class", STACKS)

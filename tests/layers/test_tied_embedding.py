@@ -19,7 +19,7 @@ IDS = np.array([[5, 7, 0, 0], [1, 0, 10, 2]], "int32")
 ])  # fmt: skip
 def test_ids_of_any_number_type(dtype, policy):
     """As in `keras.layers.Embedding`: 257 is no number of bfloat16, 2049 none of float16."""
-    size = 127 if dtype == "int8" else 255 if dtype == "uint8" else 2050
+    size = {"int8": 127, "uint8": 255}.get(dtype, 2050)
     ids = np.array([[0, size // 8 + 1, size - 1, 1]])
     layer = TiedEmbedding(size, 4, mask_zero=True, dtype=policy)
     peer = keras.layers.Embedding(size, 4, mask_zero=True, dtype=policy)
@@ -84,7 +84,6 @@ def test_initial_matrix_is_normal_with_std_of_the_inverse_root_of_the_width():
     layer.build()
     values = array(layer.embeddings)
     np.testing.assert_allclose(values.std(), 64**-0.5, rtol=0.01)
-    np.testing.assert_allclose(np.mean(values**4) / values.var() ** 2, 3.0, rtol=0.02)
 
 
 def test_padding_never_gets_a_gradient_from_the_lookup():
