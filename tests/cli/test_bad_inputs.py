@@ -78,6 +78,9 @@ train {pairs} --vocabulary {tsv} -> A vocabulary is a .model or .txt file
 train {pairs} --also-valid general={good} -> --also-valid is NAME=SOURCE,TARGET. Received: 'general
 train {pairs} --also-valid valid={good},{good} -> other than train and valid. Received: 'valid=
 train --prepared {folder} --output {out} -> is not a prepared corpus: it has no prepared.json
+train --plan --vocabulary-type subword -> --plan needs --vocab-size
+train --plan --trees {good} -> --trees goes with --task parsing
+train --plan --experiment wsj-parsing --task translation -> wsj-parsing is for --task parsing
 train --plan --jit-compile --gpus 2 -> --jit-compile works on one device only
 train --device-memory 8 --output {out} -> --device-memory goes with --plan
 train --plan --num-heads 7 -> `--num-heads` must divide
@@ -85,6 +88,7 @@ prepare {pairs} --vocabulary {model}/tokenizer.model --part 2 -> --part is I/P, 
 prepare {pairs} --part 1/3 -> --part needs --vocabulary, a file of `keras-transformer vocab` for al
 translate --model {model} --input {good} --beam-size 2 --n-best 3 -> --n-best
 evaluate --model {model} --reference {good} -> --model needs --source
+evaluate --hypothesis {good} --dataset a/b -> needs --source-language
 evaluate --hypothesis {good} -> --reference FILE or from --dataset NAME
 evaluate --task parsing --hypothesis {good} -> of gold trees. Received: 0 files
 average --model {model} --last 3 -> keeps 0 checkpoints

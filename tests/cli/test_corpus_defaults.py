@@ -4,10 +4,11 @@ import pytest
 
 from keras_transformer.cli import corpus_defaults
 from keras_transformer.cli.application import build_parser
-from keras_transformer.cli.corpus_defaults import choose_settings, choose_vocab_size
+from keras_transformer.cli.corpus_defaults import choose_settings, choose_vocab_size, keep_settings
 from keras_transformer.cli.settings import resolve
 from keras_transformer.data import PairsCorpus
 from keras_transformer.models import get_preset
+from keras_transformer.training import TrainingSettings
 
 CHOSEN = corpus_defaults.CHOSEN.keys()
 ADAPTED = {"tokens_per_batch", "max_steps", "evaluate_every", "checkpoint_every", "patience"}
@@ -68,3 +69,12 @@ def test_what_was_set_stays_and_a_named_preset_or_recipe_keeps_its_own(options, 
 def test_a_script_of_many_characters_gets_a_vocabulary_that_holds_them():
     lines = [chr(0x4E00 + number) for number in range(2_000)]
     assert choose_vocab_size(PairsCorpus([(line, "a") for line in lines])) >= 260 + 2_001
+
+
+def test_a_training_that_goes_on_keeps_what_was_chosen(tmp_path):
+    started = TrainingSettings("small", {"dropout": 0.3}, {"warmup_steps": 7}, patience=9)
+    started.save(tmp_path, {})
+    values = resolve(build_parser("train").parse_args(["train", "--output", str(tmp_path)]))
+    kept = keep_settings(values)
+    names = ("preset", "dropout", "warmup_steps", "patience")
+    assert [kept[name] for name in names] == ["small", 0.3, 7, 9]
