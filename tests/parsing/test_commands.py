@@ -34,10 +34,9 @@ def test_parse_writes_a_tree_for_every_line(succeed, parser_directory, text, tmp
     ]  # fmt: skip
     assert succeed(*parse, "--output", output, "--chunk-size", 2).output == ""
     assert list(read_tree_lines(output, clean=False)) == trees
-    for options, write, end in (((), str, "\n"), (["--pretty"], format_tree, "\n\n"),
-                                (["--draw"], draw_tree, "\n\n")):  # fmt: skip
+    for option, write in (("--pretty", format_tree), ("--draw", draw_tree)):
         expected = ["(())" if tree is None else write(tree) for tree in trees]
-        assert succeed(*parse, *options).output == "".join(f"{tree}{end}" for tree in expected)
+        assert succeed(*parse, option).output == "".join(f"{tree}\n\n" for tree in expected)
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def test_only_ascii_white_space_separates_and_brackets_in_words_are_escaped():
 
 
 @pytest.mark.parametrize("label, children, message", [
+    ("N P", "dog", "label='N P'"),
     ("", "dog", "label=''"),
     ("NN", "a\ndog", "children="),
     ("NP", [], r"children=\(\)"),
@@ -131,6 +132,7 @@ def test_a_line_without_a_tree_is_none(file_of):
     (read_trees, f"{ONE}\n\n( (NP (-NONE- *)))", "line 3: the tree has no words"),
     (read_trees, b"(NP (NN dog))\n(NP (NN d\xf6g))", "line 2: the text is not valid UTF-8"),
     (read_trees, "", "has no trees"),
+    (read_tree_lines, f"{ONE}\n(NP (NN dog)", "line 2: the text ends within a tree"),
     (read_tree_lines, f"{ONE}\n{ONE} {TWO}", "line 2: expected one tree in .* Received: 2 trees"),
 ])  # fmt: skip
 def test_an_error_names_the_file_and_the_line(file_of, read, text, message):
