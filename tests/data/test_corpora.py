@@ -67,6 +67,11 @@ def test_a_column_that_the_header_lacks_is_an_error(tmp_path):
         len(TsvCorpus(path, "englsh", "german"))
 
 
+def test_no_pairs_at_all_is_an_error():
+    with pytest.raises(UserError, match="no sentence pairs"):
+        PairsCorpus([])
+
+
 @pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
 def test_open_text_ends_lines_at_newlines_only(tmp_path, name):
     content = "\ufefffirst\r\nwith\u2028separators\x0c\x85 in it\n\nlast, no end".encode()

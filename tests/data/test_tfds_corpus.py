@@ -44,6 +44,7 @@ def test_both_directions_in_a_fixed_order(data_dir, name, download):
 
 @pytest.mark.parametrize("name, split, languages, message", [
     ("wmt14_translate/de-en", "test", ("en", "de"), "no split 'test': it has train, validation"),
+    ("wmt14_translate/de-en", "train", ("en", "en"), "must differ"),
     ("wmt14_translate/de-en", "train[:0]", ("en", "de"), "is empty"),
     ("wmt14_translate/de-en", "train", ("en", "fr"), "no pair 'en' - 'fr': .* are de, en"),
     ("wmt14_translate/fr-en", "train", ("en", "fr"), "is not prepared in .* downloads are off"),
