@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -227,6 +227,18 @@ def split_text(
         groups_of, abbreviations = min(usual_length, max_subwords), profile.abbreviations
     sentences = split_sentences(text, abbreviations)
     return _join_while_they_fit(sentences, max_subwords, encode_batch, groups_of)
+
+
+def join_parts(parts: Iterable[TextPart], answers: Iterable[str]) -> str:
+    """Joins the answers to the parts of a text, with spaces except where a word was cut."""
+    joined, gap = "", ""
+    for part, answer in zip(parts, answers, strict=False):  # The answers of other texts follow.
+        if answer:
+            joined += (gap if joined else "") + answer
+            gap = ""
+        if part.ends_word:
+            gap = " "
+    return joined
 
 
 def _units(text, matches):

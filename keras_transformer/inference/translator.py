@@ -22,7 +22,13 @@ from keras_transformer.inference.pipeline import (
     Score,
     cut_sources,
 )
-from keras_transformer.inference.sentences import SentenceProfile, TextPart, split_tags, split_text
+from keras_transformer.inference.sentences import (
+    SentenceProfile,
+    TextPart,
+    join_parts,
+    split_tags,
+    split_text,
+)
 from keras_transformer.inference.shortlist import Shortlist
 from keras_transformer.losses.cross_entropy import cross_entropy
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
@@ -156,7 +162,7 @@ class Translator(Pipeline):
         # After a split, only a character that has more subwords than the model reads is cut.
         answers = self._translate(parts, search, batch_size, progress, prefixes, num_streams)
         translations = iter([hypotheses[0].text for hypotheses in answers])
-        return [_join([(part, next(translations)) for part in text_parts]) for text_parts in parts]
+        return [join_parts(text_parts, translations) for text_parts in parts]
 
     def _encode(self, texts):
         """Returns each text as a list of one part."""
@@ -378,18 +384,6 @@ def _checked_texts(name, texts):
         if not isinstance(text, str):
             raise ValueError(f"{rule}. Received: {name}[{index}]={text!r}")
     return texts
-
-
-def _join(answers):
-    """Joins parts of a text's answer, with spaces except where a word was cut."""
-    joined, gap = "", ""
-    for part, answer in answers:
-        if answer:
-            joined += (gap if joined else "") + answer
-            gap = ""
-        if part.ends_word:
-            gap = " "
-    return joined
 
 
 def _encode_words(tokenizer, name, texts):

@@ -8,8 +8,7 @@ import pytest
 
 from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
 from keras_transformer.inference import SentenceProfile
-from keras_transformer.inference.sentences import TextPart, split_sentences, split_text
-from keras_transformer.inference.translator import _join
+from keras_transformer.inference.sentences import TextPart, join_parts, split_sentences, split_text
 from tests.tiny_translator import sentence, tiny_tokenizer
 
 ODD = {
@@ -106,7 +105,7 @@ def test_units_that_have_more_subwords_together_than_alone_stay_alone():
 def test_an_empty_answer_leaves_no_space():
     parts = [TextPart("a ", [4]), TextPart("b", [5], ends_word=False), TextPart("c ", [6])]
     for answers, expected in ((["", "B", ""], "B"), (["A", "", "C"], "A C"), ("ABC", "A BC")):
-        assert _join(zip(parts, answers, strict=True)) == expected
+        assert join_parts(parts, answers) == expected
 
 
 def profile(sources):
