@@ -245,7 +245,10 @@ class ProcessGroup:
         Args:
             values: Nested dict of JSON-serializable values.
         """
-        first, *others = map(_flat, self.gather(values))
+        first, *others = (
+            {".".join(map(str, path)): value for path, value in keras.tree.flatten_with_path(each)}
+            for each in self.gather(values)
+        )
         for number, other in enumerate(others, 1):
             for name in {**first, **other}:
                 if first.get(name) != other.get(name):
@@ -400,13 +403,3 @@ def _exchange(message: bytes, size: int) -> list[bytes]:
 
     row = np.frombuffer(message[:size].ljust(size), "uint8")
     return [row.tobytes() for row in multihost_utils.process_allgather(row)]
-
-
-def _flat(values, prefix=""):
-    """Returns the values of nested dicts by their joined names."""
-    if not isinstance(values, dict):
-        return {prefix: values}
-    flat: dict = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{prefix}.{name}" if prefix else name)
-    return flat
