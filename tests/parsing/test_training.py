@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.settings import resolve, training_settings
-from keras_transformer.data import PairsCorpus, SentencePieceTokenizer, SubwordTokenizer
+from keras_transformer.data import PairsCorpus, SubwordTokenizer
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
@@ -88,24 +88,6 @@ def test_a_word_that_occurs_once_is_unknown_unless_a_vocabulary_is_given(tmp_pat
 def test_another_way_to_write_trees_is_refused(finished, files):
     with pytest.raises(UserError, match="tags was False, now True"):
         fit(finished[0], files, linearization={"tags": True})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes, kinds", [
-    ({"linearization": {"tags": True, "labelled_closing": False}, "tokenizer": "unigram",
-      "vocab_size": 290}, (SentencePieceTokenizer, SubwordTokenizer)),
-    # The way that differs most: a target of pieces, which no constraint can hold to the words.
-    ({"linearization": {"words": True}, "tokenizer": "bpe", "vocab_size": 300},
-     (SentencePieceTokenizer, SentencePieceTokenizer)),
-])  # fmt: skip
-def test_every_way_to_write_trees_and_words(files, tmp_path, changes, kinds):
-    fit(tmp_path / "model", files, max_steps=1, **changes)
-    parser = Parser.load(tmp_path / "model")
-    assert parser.linearization == Linearization(**changes["linearization"])
-    assert (type(parser.source_tokenizer), type(parser.target_tokenizer)) == kinds
-    sentences = ["the dog sees a cat .", "the dog " * 30]  # longer than any of the training
-    assert [parse.words() for parse in parser.parse(sentences)] == [s.split() for s in sentences]
-    assert parser.constrained == isinstance(parser.target_tokenizer, SubwordTokenizer)
 
 
 def test_other_corpora_are_refused(files, tmp_path):

@@ -1,4 +1,4 @@
-"""`serve` finds models without loading them; a model directory has the signatures of its export."""
+"""`serve` finds models by the names of their folders, without loading them."""
 
 import json
 
@@ -6,11 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.errors import UserError
-from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.serving.models import find_models
-from tests.closeness import assert_close
-from tests.serving.echo import serving
-from tests.tiny_translator import sentence, tiny_translator
 
 
 @pytest.fixture
@@ -55,22 +51,6 @@ def test_errors(folder, monkeypatch, texts, error):
     monkeypatch.chdir(folder)
     with pytest.raises(UserError, match=error):
         find_models(texts)
-
-
-@pytest.mark.slow
-@pytest.mark.tensorflow_only("the signatures are functions of TensorFlow")
-def test_a_model_directory_answers_like_its_translator(tmp_path):
-    translator = tiny_translator(max_source_length=40)
-    translator.save(tmp_path / "model")
-    model = find_models([str(tmp_path / "model")])["model"][1]
-    model.warm_up()
-    texts = [sentence(5, 1), "", sentence(60)]
-    with serving(model) as client:
-        status, answer = client.predict({"inputs": texts}, "model")
-    expected = translator.hypotheses(texts, one_answer(translator.search))
-    assert (status, answer["outputs"]["translation"]) == (200, [h[0].text for h in expected])
-    assert_close(answer["outputs"]["score"], [h[0].score for h in expected], scale=1.0)
-    assert answer["outputs"]["truncated"] == [False, False, True]
 
 
 @pytest.mark.tensorflow_only("it is a SavedModel")
