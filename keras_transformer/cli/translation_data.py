@@ -95,7 +95,7 @@ def open_corpora(kind: str, values: dict[str, Any]) -> Corpora:
         corpora = [TfdsCorpus(name, n, *languages, data_dir=folder) for n in splits]
     else:
         corpora = _open_texts(values)
-    return Corpora(*corpora, also_valid=also_valid)
+    return Corpora(corpora[0], corpora[1], also_valid=also_valid)
 
 
 def open_known_corpus(values: Mapping[str, Any]) -> Any:
