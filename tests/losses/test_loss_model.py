@@ -237,8 +237,7 @@ def slopes(function, at, step=1e-5):
     return gradient
 
 
-@pytest.mark.parametrize("equal_factors", [True, False])
-@pytest.mark.parametrize("slices", ["one", "several"])
+@pytest.mark.parametrize("slices, equal_factors", [("one", False), ("several", True)])
 def test_loss_and_gradient_are_those_of_equation_4(monkeypatch, slices, equal_factors):
     if slices == "several":
         monkeypatch.setattr(loss_model, "LOGITS_BYTES", 2 * 4 * VOCAB * 4)  # 4 tokens each
