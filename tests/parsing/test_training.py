@@ -111,7 +111,7 @@ def test_a_toy_grammar_is_learned(tmp_path):
     model = {"num_encoder_layers": 2, "num_decoder_layers": 2, "d_model": 64, "num_heads": 4,
              "intermediate_dim": 128, "dropout": 0.0, "attention_dropout": 0.0}  # fmt: skip
     recipe = {**RECIPE, "tokens_per_batch": 2048, "peak_learning_rate": 3e-3, "warmup_steps": 100,
-              "label_smoothing": 0.0, "average_checkpoints": 5}  # fmt: skip
+              "label_smoothing": 0.0, "average_checkpoints": 5, "max_length": 512}  # fmt: skip
     steps = {"max_steps": 2400, "evaluate_every": 600, "checkpoint_every": 100}
     result = fit(tmp_path / "model", files, model=model, recipe=recipe, **steps)
     unseen = toy_trees(100, seed=3)
