@@ -56,7 +56,7 @@ def padded(rows):
 # Constraints of the search, constraints of the call, and the rules of a sentence.
 CASES = {
     "no_token_twice": ([NoRepeatNgrams(1)], lambda: [], lambda i: [rules.no_repeat_ngrams(1)]),
-    "no_bigram_twice": ([NoRepeatNgrams(2)], lambda: [], lambda i: [rules.no_repeat_ngrams(2)]),
+    "no_trigram_twice": ([NoRepeatNgrams(3)], lambda: [], lambda i: [rules.no_repeat_ngrams(3)]),
     "several": (
         [MinimumLength(4), NoRepeatNgrams(2), SuppressTokens([1]), RepetitionPenalty(1.3)],
         lambda: [ForcedPrefix(padded(PREFIXES), pad_id=9)],
