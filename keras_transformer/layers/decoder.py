@@ -119,12 +119,12 @@ class DecoderBlock(Block):
         cross_scores = None
         x = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         layers = attend_to_self, self.self_attention_norm, self.self_attention_dropout
-        x, cache_or_scores = self._residual(x, *layers, training)
+        x, cache_or_scores = self._residual(x, layers, training)
         if self.cross_attention is not None:
             layers = attend_to_source, self.cross_attention_norm, self.cross_attention_dropout
-            x, cross_scores = self._residual(x, *layers, training)
+            x, cross_scores = self._residual(x, layers, training)
         layers = self.feed_forward, self.feed_forward_norm, self.feed_forward_dropout
-        x, _ = self._residual(x, *layers, training)
+        x, _ = self._residual(x, layers, training)
         if cache is not None:
             return x, cache._replace(self_attention=cache_or_scores)  # type: ignore[arg-type]
         if return_attention_scores:

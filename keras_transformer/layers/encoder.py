@@ -92,9 +92,9 @@ class EncoderBlock(Block):
 
         x = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         layers = attend, self.attention_norm, self.attention_dropout_layer
-        x, scores = self._residual(x, *layers, training)
+        x, scores = self._residual(x, layers, training)
         layers = self.feed_forward, self.feed_forward_norm, self.feed_forward_dropout_layer
-        x, _ = self._residual(x, *layers, training)
+        x, _ = self._residual(x, layers, training)
         return (x, scores) if return_attention_scores else x
 
 

@@ -141,16 +141,15 @@ class Block(CompositeLayer):
     def _residual(
         self,
         x: Tensor,
-        sub_layer: Callable,
-        norm: LayerNormalization,
-        dropout: Dropout,
+        layers: tuple[Callable, LayerNormalization, Dropout],
         training: bool | None,
     ) -> tuple[Tensor, Any]:
         """Returns `norm(x + dropout(f(x)))`, with pre-norm `x + dropout(f(norm(x)))` (section 3.1).
 
-        The sub-layer f returns outputs, or a tuple of them and attention weights or a cache. The
-        second result is the weights or the cache, or None.
+        The layers are f, the norm and the dropout. f returns outputs, or a tuple of them and
+        attention weights or a cache. The second result is the weights or the cache, or None.
         """
+        sub_layer, norm, dropout = layers
         is_pre_norm = self.norm == "pre"
         outputs = sub_layer(norm(x, training=training) if is_pre_norm else x, training=training)
         outputs, other = outputs if isinstance(outputs, tuple) else (outputs, None)
