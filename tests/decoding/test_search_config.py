@@ -27,7 +27,7 @@ NAN = float("nan")
 @pytest.mark.parametrize("search", [
     BeamSearch(5, 1.0, 3, "length", patience=2.0), Sampling(0.7, 10, 0.9, 4, 123),
     BeamSearch(2, np.float32(0.5), constraints=[RepetitionPenalty(np.float32(1.5))]),
-    GreedySearch(constraints=ALL),
+    GreedySearch(constraints=ALL), Sampling(np.float64(0.5)),
 ])  # fmt: skip
 def test_round_trip(search):
     written = search_to_dict(search)
