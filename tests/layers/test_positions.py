@@ -76,3 +76,9 @@ def test_positions_may_differ_from_row_to_row(dtype):
     found = layer(INPUTS, positions=positions.astype(dtype))
     want = [oracle.sinusoid(row, 6) for row in positions]
     assert_close(array(found), INPUTS + want, dtype=WIDEST)
+
+
+def test_learned_positions_begin_as_small_as_embeddings():
+    layer = LearnedPositionEmbedding(2000)
+    layer.build((None, None, 64))
+    np.testing.assert_allclose(array(layer.embeddings).std(), 1 / 8, rtol=0.01)
