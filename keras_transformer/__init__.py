@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 
 _PACKAGES = (
     "bridges",
