@@ -40,7 +40,7 @@ def on_files(files, config):
 def settings_tables():
     """Returns the tables of the settings of `train` in Markdown."""
     lines = []
-    for table, (heading, options) in train_settings.train_tables().items():
+    for table, (heading, options) in train_settings.all_tables().items():
         lines += [f"## {table}", "", f"{heading[0].upper()}{heading[1:]}.", ""]
         lines += ["| option | default | meaning |", "|---|---|---|"]
         for option in options.values():

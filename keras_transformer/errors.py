@@ -30,7 +30,7 @@ def one_line(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Returns " (did you mean NAME?)" with the name that is most like a misspelt one, or ""."""
+    """Returns " (did you mean NAME?)" with the name that is most like a misspelled one, or ""."""
     close = difflib.get_close_matches(name, names, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 

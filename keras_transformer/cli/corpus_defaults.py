@@ -1,4 +1,4 @@
-"""The settings of `train` that nobody made: chosen by the number of training pairs."""
+"""Settings of `train` that nobody gave: they follow from the number of training pairs."""
 
 import itertools
 from collections.abc import Iterable, Mapping

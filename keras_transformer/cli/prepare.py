@@ -86,7 +86,7 @@ def load_vocabulary(path: str | None) -> Any:
 
 def prepare_options(parser):
     add_options(parser, {"--output DIR": "folder of the corpus"}, required=True)
-    add_options(parser, {"--max-length N=256": settings.train_options()["max_length"].text})
+    add_options(parser, {"--max-length N=256": settings.all_options()["max_length"].text})
     text = "encode part I of P, with --vocabulary; the last of all parts writes the corpus"
     add_options(parser, {"--part I/P": text})
     settings.add_tables(parser, ("data", "vocabulary"), _NOT_HERE)

@@ -89,19 +89,20 @@ _HEADINGS = {
 _NAMES = {"tokenizer": "vocabulary_type"}
 
 
-def train_tables() -> dict[str, Table]:
+def all_tables() -> dict[str, Table]:
     """Returns the tables of the TOML file by name, with the options of all tasks."""
     return _tables_of(tuple(map(commands_of, all_tasks())))
 
 
-def train_options() -> dict[str, Option]:
+def all_options() -> dict[str, Option]:
     """Returns the options of all tables by name."""
-    return {name: o for table in train_tables().values() for name, o in table.options.items()}
+    return {name: o for table in all_tables().values() for name, o in table.options.items()}
 
 
 def _fields_of(settings):
-    """Returns the fields of a class that are options by name, as far as no earlier class has it."""
+    """Returns the names of options by field of a class; fields of earlier classes are left out."""
     earlier = itertools.takewhile(lambda kind: kind is not settings, _CLASSES)
+    # The learned vocabularies decide `target_vocab_size`.
     taken = {"target_vocab_size"}.union(*map(settings_fields, earlier))
     return {
         name: _NAMES.get(name, name)
@@ -161,7 +162,7 @@ def _changes(tasks) -> dict[str, dict[str, Any]]:
 
 def add_tables(parser, tables=None, left_out=()) -> None:
     """Adds a group of options for each table, without `left_out`; None for all tables."""
-    for name, table in train_tables().items():
+    for name, table in all_tables().items():
         if tables is None or name in tables:
             group = parser.add_argument_group(table.heading)
             for option in table.options.values():
@@ -178,7 +179,7 @@ def read_config(path: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a valid TOML file: {one_line(error)}") from error
     values: dict[str, Any] = {}
-    allowed = train_tables()
+    allowed = all_tables()
     for table, entries in tables.items():
         if table not in allowed or not isinstance(entries, Mapping):
             names = ", ".join(f"[{name}]" for name in allowed)
@@ -198,10 +199,10 @@ def read_config(path: str) -> dict[str, Any]:
 
 
 def _describe_unknown(name, table):
-    tables = train_tables()
+    tables = all_tables()
     for other, (_, options) in tables.items():
         if name in options:
-            return f"{name} belongs in [{other}]. Received: it in [{table}]"
+            return f"{name} belongs in [{other}]. Received: {name!r} in [{table}]"
     known = tables[table].options
     hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
     return f"unknown setting in [{table}]{hint}. Received: {name!r}"
@@ -221,15 +222,16 @@ def describe_experiment(name: str) -> str:
 
 def _read_experiment(name, given):
     """Returns an experiment's settings; other data that is given replaces its own."""
-    values, known = read_config(str(all_experiments()[name])), train_options()
+    values, known = read_config(str(all_experiments()[name])), all_options()
     task = get_task(values.get("task", known["task"].default))
     if given.get("task", task.name) != task.name:
         rule = f"--experiment {name} is for --task {task.name}"
         raise UserError(f"{rule}. Received: task={given['task']!r}")
     kinds = commands_of(task).data_kinds.items()
-    needed = [name for kind, (names, *_) in kinds if kind not in values for name in names]
+    # A kind of data has the name of one of its options.
+    needed = [option for kind, (group, *_) in kinds if kind not in values for option in group]
     if any(map(given.get, needed)):
-        of_data = train_tables()["data"].options
+        of_data = all_tables()["data"].options
         values = {name: value for name, value in values.items() if name not in of_data}
         values["task"] = task.name
     if given.get("prepared"):  # It brings a vocabulary.
@@ -239,7 +241,7 @@ def _read_experiment(name, given):
 
 def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
     """Returns all settings: from options, else the TOML file, the experiment or the defaults."""
-    values = {name: option.default for name, option in train_options().items()}
+    values = {name: option.default for name, option in all_options().items()}
     options = {name: value for name, value in vars(arguments).items() if value is not None}
     given = read_config(options["config"]) if options.get("config") else {}
     given |= {name: options[name] for name in values if name in options}
@@ -254,7 +256,7 @@ def check_task(values: Mapping[str, Any]) -> None:
     for other in map(commands_of, all_tasks()):
         foreign = other.options().keys() - task.options().keys()
         foreign |= set(task.not_here) - set(other.not_here)
-        for name, option in train_options().items():
+        for name, option in all_options().items():
             if name in foreign and values[name] != task.defaults.get(name, option.default):
                 rule = f"{option.flag} goes with --task {other.task.name}"
                 raise UserError(f"{rule}. Received: task={task.task.name!r}")
@@ -267,7 +269,7 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
         "# A setting behind # is not set: its value there is the preset's, or an example. Options",
         "# on the command line win. File names are relative to the folder of the command.",
     ]
-    for table, (heading, options) in train_tables().items():
+    for table, (heading, options) in all_tables().items():
         lines += ["", f"# {heading[0].upper()}{heading[1:]}.", f"[{table}]"]
         for name, option in options.items():
             lines += ["", f"# {option.text[0].upper()}{option.text[1:]}."]
@@ -296,7 +298,7 @@ def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
     """Returns the `TrainingSettings` with the values of settings by name."""
     given = {name: value for name, value in values.items() if value is not None}
     if values["vocabulary_type"] == "subword":
-        given["vocab_size"] = values["vocab_size"]
+        given["vocab_size"] = values["vocab_size"]  # None, too: all subwords.
 
     def fields(settings):
         names = _fields_of(settings).items()

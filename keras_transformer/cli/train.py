@@ -39,7 +39,7 @@ def train_options(parser: argparse.ArgumentParser) -> None:
     text = "use the settings of this experiment; --config and options on the command line override"
     text += " them"
     add_options(group, {"--experiment NAME": text}, choices=names)
-    # The name of this option until version 1.0.
+    # Until version 1.0, the option was called `--recipe`.
     group.add_argument("--recipe", dest="experiment", choices=names, help=argparse.SUPPRESS)
     group = parser.add_argument_group("several machines, with Keras on JAX")
     options = {
@@ -69,11 +69,7 @@ def run_train(arguments: argparse.Namespace) -> None:
         return
     train_settings.check_task(values)
     if arguments.plan:
-        if arguments.coordinator or values["model_parallel"] > 1:
-            raise UserError("--plan is for one process, without --model-parallel.")
-        values = choose_settings(values, commands.open_known_corpus(values), say)
-        for label, text in describe_plan(arguments.experiment, values, arguments.device_memory):
-            sys.stdout.write(f"{label:<20}{text}\n")
+        _print_plan(arguments, commands, values)
         return
     if arguments.device_memory:
         raise UserError("--device-memory goes with --plan.")
@@ -98,12 +94,20 @@ def run_train(arguments: argparse.Namespace) -> None:
         _train(commands, kind, values, say if group.is_first else lambda line: None)
 
 
-def _train(commands, kind, values, say):
-    # Errors in files are found before TensorFlow is loaded.
+def _print_plan(arguments, commands, values):
+    if arguments.coordinator or values["model_parallel"] > 1:
+        raise UserError("--plan is for one process, without --model-parallel.")
+    values = choose_settings(values, commands.open_known_corpus(values), say)
+    for label, text in describe_plan(arguments.experiment, values, arguments.device_memory):
+        sys.stdout.write(f"{label:<20}{text}\n")
+
+
+def _train(commands, kind, values, report):
+    # Errors in files are found before the backend is loaded.
     vocabulary = load_vocabulary(values["vocabulary"])
     corpora = commands.open_corpora(kind, values)
-    values = choose_settings(values, corpora.train, say)
-    say("Loading Keras and its backend.")
+    values = choose_settings(values, corpora.train, report)
+    report("Loading Keras and its backend.")
     # XLA fuses small operations itself, so the default is one stream.
     streams = values["streams"] or (1 if values["jit_compile"] else None)
     values["streams"] = load_backend_in_streams(streams, TRAINING_STREAMS, trains=True)
@@ -115,17 +119,17 @@ def _train(commands, kind, values, say):
         "target_tokenizer": corpora.target_tokenizer,
     }
     with training_progress(output, values["max_minutes"]) as progress:
-        run_options = {**tokenizers, "report": say, "progress": progress.update}
+        run_options = {**tokenizers, "report": report, "progress": progress.update}
         run_options["also_valid"] = corpora.also_valid
         result = train(output, corpora.train, corpora.valid, settings, **run_options)
     done = f"{result.steps:,} steps, {result.epochs:.1f} epochs, {result.minutes:.1f} minutes"
-    say(f"wrote {output}: {done}")
+    report(f"wrote {output}: {done}")
     if result.score is not None and result.score < _POOR_SCORE:
         label = commands.task.score_label
-        say(f"{label} {result.score:.2f} is poor: see docs/troubleshooting.md.")
-    say("Next:")
+        report(f"{label} {result.score:.2f} is poor: see docs/troubleshooting.md.")
+    report("Next:")
     for words in _next_commands(commands, output, corpora.valid, values):
-        say(f"  {program()} {shlex.join(words)}")
+        report(f"  {program()} {shlex.join(words)}")
 
 
 def _next_commands(commands, output, valid_corpus, values):

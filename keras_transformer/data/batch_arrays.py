@@ -98,30 +98,27 @@ def make_batch(
     num_rows = num_rows // share[1]
     row_numbers = share[0] * num_rows + arange(num_rows)
     filled = row_numbers < end - first
-    all_pairs = xp.take(epoch.rows, first + arange(end - first))
-    pairs = xp.take(epoch.rows, first + row_numbers, mode="clip")
+    all_rows = xp.take(epoch.rows, first + arange(end - first))
+    num_labels = _count_labels(corpus, all_rows, packed, xp, tf)  # of the whole batch
+    rows = xp.take(epoch.rows, first + row_numbers, mode="clip")
     sides: Any = corpus[:4]
     if packed:
-        all_pairs, _ = _pairs_of_rows(corpus, all_pairs, True, xp, tf)
-        packed_pairs, counts = _pairs_of_rows(corpus, pairs, filled, xp, tf)
-        sides = _join_pairs(corpus, packed_pairs, counts, xp, tf)
-        pairs = arange(num_rows)
-    lengths = xp.take(corpus.target_offsets, all_pairs + 1)
-    lengths = lengths - xp.take(corpus.target_offsets, all_pairs)
-    num_labels = xp.sum(lengths + 1)  # of the whole batch, with EOS
+        pairs, counts = _pairs_of_rows(corpus, rows, filled, xp, tf)
+        sides = _join_pairs(corpus, pairs, counts, xp, tf)
+        rows = arange(num_rows)  # `sides` now have one entry for each row.
 
     def padded(side, width):
         ids, offsets = side
-        starts = xp.take(offsets, pairs)
-        lengths = xp.where(filled, xp.take(offsets, pairs + 1) - starts, 0)
+        starts = xp.take(offsets, rows)
+        lengths = xp.where(filled, xp.take(offsets, rows + 1) - starts, 0)
         columns = arange(width)
         # Positions past the end of a row read the next row, or the last id, and are masked.
         gathered = xp.take(ids, starts[:, None] + columns, mode="clip")
         return xp.where(columns < lengths[:, None], gathered, PAD_ID), lengths
 
     source, _ = padded(sides[:2], source_width)
-    target, lengths = padded(sides[2:], target_width)
-    ends = (arange(target_width) == lengths[:, None]) & filled[:, None]
+    target, target_lengths = padded(sides[2:], target_width)
+    ends = (arange(target_width) == target_lengths[:, None]) & filled[:, None]
     source, target = xp.asarray(source, np.int32), xp.asarray(target, np.int32)
     labels = xp.where(ends, np.int32(EOS_ID), target)
     # Rows without a pair contain padding only.
@@ -134,6 +131,13 @@ def make_batch(
         inputs["target_segments"] = _segments(labels, xp)
     mask = xp.asarray(labels != PAD_ID, np.float32)
     return inputs, labels, mask / xp.asarray(num_labels, np.float32)
+
+
+def _count_labels(corpus, rows, packed, xp, tf):
+    """Returns the number of labels of rows, with EOS."""
+    pairs = _pairs_of_rows(corpus, rows, True, xp, tf)[0] if packed else rows
+    lengths = xp.take(corpus.target_offsets, pairs + 1) - xp.take(corpus.target_offsets, pairs)
+    return xp.sum(lengths + 1)
 
 
 def _pairs_of_rows(corpus, rows, filled, xp, tf):

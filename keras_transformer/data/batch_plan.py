@@ -171,14 +171,14 @@ def plan_batches(shapes, source_lengths, target_lengths, size: BatchSize) -> Bat
     )
 
 
-def plan_equal_batches(num_pairs: int, shape: BatchShape) -> BatchPlan:
-    """Returns a plan with batches of one shape, which every pair fits; the last may not be full."""
-    num_batches = -(-num_pairs // shape.rows)
+def plan_equal_batches(num_rows: int, shape: BatchShape) -> BatchPlan:
+    """Returns a plan with batches of packed rows, all of one shape; the last may not be full."""
+    num_batches = -(-num_rows // shape.rows)
     return BatchPlan(
-        np.zeros(num_pairs, np.uint8),
+        np.zeros(num_rows, np.uint8),
         1,
-        np.arange(num_pairs, dtype=np.int32),
-        np.minimum(np.arange(num_batches + 1) * shape.rows, num_pairs),
+        np.arange(num_rows, dtype=np.int32),
+        np.minimum(np.arange(num_batches + 1) * shape.rows, num_rows),
         np.tile(np.array(shape, np.int64), (num_batches, 1)),
     )
 

@@ -39,7 +39,7 @@ _PREFETCHED = 16
 class _Epochs(NamedTuple):
     """The pairs of every epoch: all of a corpus, drawn from a mixture, or encoded anew."""
 
-    # Returns a corpus, and the indices of its pairs in an epoch or None for each pair once.
+    # From an epoch to its corpus and the indices of its pairs; None for each pair once.
     pairs: Callable[[int], tuple[Any, np.ndarray | None]]
     corpus: Any  # of all epochs; None if each has another one
     repeat: bool  # Whether all epochs have the same pairs, and so the same plan.
@@ -177,7 +177,7 @@ class TokenBatches:
             yield make_batch(corpus, arrays, number, self.packed_width is not None)
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
-        """Returns the number of batches in an epoch; arguments as of `batches`."""
+        """Returns the number of batches in an epoch; `epoch` is as in `batches`."""
         epoch = 0 if self._epochs.repeat else epoch
         if epoch not in self._steps:
             self._plan(epoch)
@@ -187,7 +187,7 @@ class TokenBatches:
         """Returns (epoch, batch), both from 0, of a step counted from the beginning of `epoch`.
 
         Args:
-            step: From 0. A function encodes every epoch in between.
+            step: From 0. If `encoded` is a function, it is called for every epoch in between.
             epoch: Where the count begins.
         """
         if step < 0:
@@ -201,12 +201,12 @@ class TokenBatches:
         return epoch, step
 
     def shapes(self, epoch: int = 0) -> Counter[BatchShape]:
-        """Returns the number of batches of each shape in an epoch; arguments as of `batches`."""
+        """Returns the number of batches of each shape in an epoch; `epoch` is as in `batches`."""
         *_, plan = self._plan(epoch)
         return Counter(BatchShape(*shape) for shape in plan.shapes.tolist())
 
     def padding_share(self, epoch: int = 0) -> dict[str, float]:
-        """Returns the shares of padding of "source" and "target"; arguments as of `batches`."""
+        """Returns the shares of padding of "source" and "target"; `epoch` is as in `batches`."""
         corpus, pairs, plan = self._plan(epoch)
         if isinstance(corpus, PackedCorpus):
             pairs, corpus = corpus.pairs, corpus.encoded
@@ -312,6 +312,7 @@ class TokenBatches:
             tensors = {name: shared_tensor(getattr(plan, name)) for name in ("groups", "positions")}
             plan = plan._replace(**tensors)
             return lambda epoch: (corpus, arrange_epoch(plan, self._order_seed, epoch, tf=tf))
+        # The corpus, if each epoch has another one, then the epoch.
         fields = {**CorpusArrays.__annotations__, **EpochArrays.__annotations__}
         names = [*fields][len(corpus) :]
         narrow = ("source_ids", "target_ids", "packed_pairs", "rows")
@@ -326,8 +327,8 @@ class TokenBatches:
             tensors = tf.numpy_function(read, [epoch], dtypes)
             for name, tensor in zip(names, tensors, strict=True):
                 tensor.set_shape([None] * (2 if name == "shapes" else 1))
-            of_corpus = corpus or CorpusArrays(*tensors[:-4])
-            return of_corpus, EpochArrays(*tensors[-4:])
+            start = len(names) - len(EpochArrays._fields)
+            return corpus or CorpusArrays(*tensors[:start]), EpochArrays(*tensors[start:])
 
         return arrays_of
 

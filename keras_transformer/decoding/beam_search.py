@@ -192,7 +192,10 @@ class BeamSearch(Search, name="beam"):
         )
 
     def _best_candidates(self, logits, beams, inputs):
-        """Returns the best `2 * beam_size` extensions; logits `[batch * beam, vocabulary]`."""
+        """Returns the best extensions of the alive beams, as many as the class says.
+
+        `logits` are `[batch * beam, vocabulary]`; a tiny vocabulary may have fewer extensions.
+        """
         vocabulary = ops.shape(logits)[-1]
         num_candidates = 1 if self.beam_size == 1 else 2 * self.beam_size
         if logits.shape[-1] is not None:

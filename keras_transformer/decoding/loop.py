@@ -12,7 +12,7 @@ from keras_transformer.layers.caches import take_entries
 _STEPS_IN_A_ROUND = 32
 # Backends whose own top_k promises the lower index first among equal values.
 _STABLE_BACKENDS = ("tensorflow", "jax")
-# Minimum number of values if it is not static, which it always is but on TensorFlow.
+# Minimum number of values where it is not static, which happens only on TensorFlow.
 SMALLEST_DYNAMIC_SIZE = 512
 # Minimum number of values among which blocks find the largest one faster.
 _SMALLEST_SIZE_OF_ONE = 2048
@@ -21,7 +21,8 @@ _SMALLEST_SIZE_OF_ONE = 2048
 def keep_shapes(new, old):
     """Returns the tensors of `new` with the static shapes of `old`, as `while_loop` requires.
 
-    On TensorFlow, a gather with dynamic indices forgets dimensions that were known before.
+    On TensorFlow, a gather with dynamic indices forgets dimensions that were known before. A dtype
+    that changed raises a `ValueError`.
     """
 
     def keep_shape(new, old):
@@ -94,7 +95,7 @@ def _num_active(is_done):
 def _sentences_to_keep(is_done):
     """Returns the indices of the sentences that go on, and of others up to a power of two.
 
-    TensorFlow's oneDNN compiles a kernel for each shape, so there should be few.
+    TensorFlow's oneDNN compiles a kernel for each shape, so few shapes should occur.
     """
     powers = ops.array([2**exponent for exponent in range(31)], dtype="int32")
     num_kept = ops.min(ops.where(powers >= _num_active(is_done), powers, 2**30))
@@ -131,7 +132,7 @@ def log_sum_exp(logits, largest, largest_ids=None):
 
 
 def top_k(values, k, terms=()):
-    """Returns the `k` largest values of each sentence and their indices; ties: the lower index.
+    """Returns each sentence's `k` largest values and their indices; ties go to the lower index.
 
     The `values` of a sentence are `width` hypotheses of `size` numbers, `[batch * width, size]`,
     without NaN, ranked as one list of `width * size` numbers, at least `k`. The tensors `terms`,

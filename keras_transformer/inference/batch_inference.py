@@ -139,7 +139,8 @@ class BatchInference:
         inputs = {"source": self._padded(sources)}
         batch_size = len(inputs["source"])
         inputs["max_lengths"] = _pad_with_ones(max_lengths, batch_size)  # Padding ends at once.
-        # `run` gets an int where shapes must be static (`sizes` below), on TensorFlow a tensor.
+        # `run` gets this int on JAX, where shapes must be static, and a tensor on TensorFlow:
+        # `_run` names "max_length" as a size.
         max_length = int(max(max_lengths))
         is_static = keras.config.backend() == "jax"
         inputs["max_length"] = rounded_up(max_length) if is_static else max_length
@@ -188,7 +189,10 @@ class BatchInference:
                 progress(num_done, len(sizes))
 
     def _run(self, key, function, batch_size, **inputs):
-        """Returns the results of a function without padding; compiles it once for each key."""
+        """Returns the results of a function for the first `batch_size` entries.
+
+        It is compiled once for each key.
+        """
         ranks = {name: np.ndim(value) for name, value in inputs.items()}
         compiled = self._compiled.get(key, function, ("max_length",), ranks)
         results = keras.tree.flatten(compiled(**inputs))

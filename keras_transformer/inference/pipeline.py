@@ -232,10 +232,11 @@ class Pipeline(abc.ABC):
         return pathlib.Path(directory)
 
     def write(self, directory: str | os.PathLike, search: Search, **settings: Any) -> None:
-        """Writes the files of `save` for an export, with its search.
+        """Writes a model directory with this search, for `save` and for exports.
 
         Args:
-            directory, search: The folder of the files, and the search that they have.
+            directory: The folder.
+            search: The search to save.
             **settings: Entries that are added to `config.json`.
         """
         settings |= {"task": self.task, "search": search_to_dict(search)}
@@ -285,7 +286,12 @@ class Pipeline(abc.ABC):
             }
 
     def encode_pair(self, text: str, answer: str | None = None) -> tuple[list[int], list[int]]:
-        """Returns ids with EOS; the arguments are those of `evaluation.attention_weights`."""
+        """Returns the ids of a text and of its answer, with EOS.
+
+        Args:
+            text: The text.
+            answer: None for the answer that the search finds.
+        """
         source = [*self.source_tokenizer.encode(text), EOS_ID]
         if source == [EOS_ID]:
             raise UserError(f"The text must have words. Received: {text!r}")

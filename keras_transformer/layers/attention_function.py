@@ -40,9 +40,9 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         query: `[batch, heads, query_length, key_dim]`.
         key: `[batch, heads, key_length, key_dim]`, or a tuple of consecutive parts of it.
         value: `[batch, heads, key_length, value_dim]`, or a tuple of as many parts.
-        distances: `DistanceVectors` of queries and keys, or None.
         attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend.
         use_causal_mask: Whether a query may attend only to its own and earlier positions.
+        distances: `DistanceVectors` of queries and keys, or None.
         return_attention_scores: Whether to return the attention weights as well.
         training: Whether to apply dropout.
 
@@ -262,7 +262,8 @@ def choose_flash_attention(
     # While JAX traces a functional model, an unknown length is an expression.
     is_known = all(isinstance(length, int) for length in lengths)
     is_long = is_known and lengths[0] * lengths[1] >= _LONG**2
-    # Both need the full mask, `[queries, keys]`, which is too large for long inputs.
+    # The fused attention of JAX and of torch needs the full mask, `[queries, keys]`, which is too
+    # large for long inputs.
     if _has_fused(key, value) and (mask is None or not is_long):
         if flash_attention or _is_fused_faster(query, lengths, is_known, training):
             return attend_fused
@@ -273,7 +274,7 @@ def _is_fused_faster(query, lengths, is_known, training):
     if keras.backend.backend() == "torch":
         trains_on_cpu = training and query.device.type == "cpu"
         return not trains_on_cpu or lengths[0] * lengths[1] >= _LONG_FOR_TORCH**2
-    # JAX's has no gradient for odd lengths with a mask.
+    # With a mask, JAX's fused attention has no gradient for odd lengths.
     is_even = is_known and lengths[0] % 2 == lengths[1] % 2 == 0
     return is_even and lengths[0] * lengths[1] >= _LONG_FOR_JAX**2
 

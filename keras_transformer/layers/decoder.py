@@ -183,10 +183,10 @@ class Decoder(Stack):
 
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
-        positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1, or with a
-            cache for the positions after the cached ones.
         encoder_outputs, padding_mask, encoder_padding_mask: As in `DecoderBlock`.
         attention_mask, encoder_attention_mask, use_causal_mask: As in `DecoderBlock`.
+        positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1, or with a
+            cache for the positions after the cached ones.
         cache, return_attention_scores, training: As in `DecoderBlock`.
 
     Returns:

@@ -116,9 +116,9 @@ class Encoder(Stack):
 
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
-        positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1.
         padding_mask: bool `[batch, length]`, `True` = a real position.
         attention_mask: bool `[batch or 1, length or 1, length]`, `True` = attend.
+        positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1.
         return_attention_scores: Whether to return the attention weights as well.
         training: Whether to apply dropout.
 

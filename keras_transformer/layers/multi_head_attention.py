@@ -150,6 +150,7 @@ class MultiHeadAttention(CompositeLayer):
             rule = "`value` must be a tensor; `attend_to_cache` needs none"
             raise ValueError(f"{rule}. Received: value=None")
         check_shape("key", key, "[batch, key_length, key_width]", batch, value.shape[1])
+        # The second of `others` is `cache`, given by position.
         keys = None if cache is not None or len(others) > 1 else value.shape[1]
         shape = "[batch or 1, query_length or 1, key_length]"
         check_shape("attention_mask", attention_mask, shape, batch, length, keys)

@@ -308,6 +308,7 @@ def check_inputs(
     check_shape("inputs", inputs, "[batch, length, d_model]")
     batch, length = inputs.shape[:2]
     # A cache has further keys, and each of its entries may serve several entries of `inputs`.
+    # The second of `others` may be a cache, given by position.
     keys, sources = (length, batch) if cache is None and len(others) < 2 else (None, None)
     shape = "[batch, source_length, encoder_width]"
     check_shape("encoder_outputs", encoder_outputs, shape, sources)

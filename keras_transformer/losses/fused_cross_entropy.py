@@ -227,6 +227,8 @@ def _with_divergences(losses, softmax, logits, alpha):
     difference = first - second
     # KL(p || q) + KL(q || p) = sum((p - q) * difference): the normalizers cancel.
     of_p, of_q = (tf.reduce_sum(shares * difference, axis=-1, keepdims=True) for shares in (p, q))
+    # Gradient of the divergence: p * (difference - of_p) + p - q. The mean of the two
+    # cross-entropies adds p / 2, which is 2 / alpha * p before the factor alpha / 4 below.
     share = 2 / alpha + 1
     by_first = p * (difference + (share - of_p)) - q
     by_second = q * ((share + of_q) - difference) - p

@@ -14,7 +14,7 @@ if keras.backend.backend() == "tensorflow":
 
 
 def token_mean_weights(labels: Any, dtype: str | None = None) -> Any:
-    """Returns the weights whose sum of losses is the mean over the tokens that are not padding.
+    """Returns weights under which the sum of losses is the mean over tokens that are not padding.
 
     The tokens are those of a replica; the sum over the replicas is the mean of their means.
     """
@@ -33,6 +33,9 @@ def num_replicas(model: keras.Model | None = None) -> int:
 class MicroBatchModel(keras.Model):
     """A `keras.Model` whose `fit` can sum the gradient over parts of each batch.
 
+    It also refuses inputs that are not ids, and compiles its functions again when its variables
+    were replaced.
+
     Set the attributes before `fit`. The loss must be a sum over the whole batch: Keras' own
     `gradient_accumulation_steps` takes the mean over unequal parts, and fails on several replicas.
 
@@ -45,9 +48,6 @@ class MicroBatchModel(keras.Model):
     micro_batches = 1
     streams = 1
 
-    # Keras compiles a function for each method once. Quantization and LoRA of a part replace and
-    # add variables, which the function would not see.
-
     def make_train_function(self, force: bool = False) -> Any:
         return super().make_train_function(force or self._has_new_variables("train"))
 
@@ -59,6 +59,8 @@ class MicroBatchModel(keras.Model):
 
     def _has_new_variables(self, name):
         """Returns whether the variables are others than those of the last call with this name."""
+        # Keras compiles a function for each method once. Quantization and LoRA of a part replace
+        # and add variables, which the function would not see.
         name, current = f"_variables_to_{name}", tuple(map(id, self.variables))
         last = getattr(self, name, current)
         setattr(self, name, current)

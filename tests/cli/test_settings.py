@@ -7,9 +7,9 @@ import pytest
 
 from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.settings import (
+    all_options,
     read_config,
     resolve,
-    train_options,
     training_settings,
 )
 from keras_transformer.errors import UserError
@@ -19,7 +19,7 @@ from keras_transformer.settings.base import check_value, choices_of, settings_fi
 from keras_transformer.training import TrainingSettings
 from keras_transformer.translation.task import TranslationSettings
 
-SETTINGS = train_options()
+SETTINGS = all_options()
 PARSER = build_parser("train")
 
 
