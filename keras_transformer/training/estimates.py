@@ -24,7 +24,8 @@ _MEASURED_STEPS = 3
 CPU_TOKENS = 512
 # Share of the memory that is left by the framework and by gaps between blocks.
 USABLE_MEMORY = 0.9
-_SMALLEST_BLOCK = 32  # positions of a block of queries, as in layers/sliding_window.py
+# Positions of a block of queries, `_MIN_BLOCK` in layers/blockwise_attention.py.
+_SMALLEST_BLOCK = 32
 
 
 @dataclasses.dataclass(frozen=True)

@@ -169,10 +169,13 @@ class FusedAdam(keras.optimizers.Adam):
         # whose "gradient" is their next value, those of float8.
         grads = super()._clip_gradients(grads)
         is_plain = self.gradient_norm is None and self.clip_norm is None
-        return grads if is_plain else self._clip_whole_gradient(grads)
+        return grads if is_plain else self._measure_and_clip(grads)
 
-    def _clip_whole_gradient(self, grads):
-        """Returns the gradients clipped by the norm of the whole one, which it may store."""
+    def _measure_and_clip(self, grads):
+        """Returns the gradients, clipped if `clip_norm` is set.
+
+        Stores the norm of the whole gradient if it is watched.
+        """
         sums, replicas = grads, num_replicas()
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
@@ -201,8 +204,8 @@ class FusedAdam(keras.optimizers.Adam):
         terms = {name: tf.constant(value, "float32") for name, value in values.items()}
         powers = {f"{name}_power": tf.pow(terms[name], step) for name in ("beta1", "beta2")}
         self._fused_arguments = terms | powers
-        # Keras sums even over a single replica, with a custom gradient, which TensorFlow keeps
-        # forever, together with the graph of the step.
+        # Without `super()`: Keras would sum the gradients even over one replica, with a custom
+        # gradient, and TensorFlow keeps that forever, together with the graph of the step.
         for gradient, variable in zip(grads, trainable_variables, strict=True):
             self.update_step(gradient, variable, learning_rate)
         self._fused_arguments = None
@@ -319,11 +322,11 @@ def compile_model(
     jit_compile: bool = False,
     **kwargs: Any,
 ) -> keras.Model:
-    """Compiles a Transformer with the loss and the optimizer of its recipe.
+    """Compiles a model with the optimizer of a recipe and, for a `Transformer`, the recipe's loss.
 
-    Without sample weights, loss and metrics are means over the tokens that are not padding.
-    Metrics on logits cost two more passes over [tokens, vocabulary] a step, which takes time on a
-    CPU; `evaluate_tokens` gives the same figures on a validation set.
+    A `LossModel` keeps its own loss. Without sample weights, loss and metrics are means over the
+    tokens that are not padding. Metrics on logits cost two more passes over [tokens, vocabulary] a
+    step, which takes time on a CPU; `evaluate_tokens` gives the same figures on a validation set.
 
     Args:
         model: `Transformer` or `LossModel`.

@@ -77,7 +77,7 @@ class TrainingPlan:
             return None
         step = progress.step
         multiples = [(step // n + 1) * n for n in (self.checkpoint_every, self.evaluate_every)]
-        # The first step is a round, because the first files are written after it.
+        # The first step is a round of its own: the first files are written after it.
         end = min(self.max_steps, *multiples) if step else 1
         is_last = end == self.max_steps
         return Round(
@@ -130,17 +130,13 @@ def make_plan(
     `valid_corpora` are by name; the one that chooses is "valid". `given_tokenizers` are those of
     source and target, or None.
     """
-    resumes, task, recipe = check_output(output), get_task(settings.task), make_recipe(settings)
+    resumes = has_training(output)  # raises if `output` holds something else
+    task, recipe = get_task(settings.task), make_recipe(settings)
     max_steps = settings.max_steps or recipe.max_steps
     if resumes:  # Before the text is read, which may take long.
         _report_if_finished(output, max_steps, settings, report)
-    start = None if settings.start_from is None else StartingModel(settings, given_tokenizers)
-    if start is None:
-        choices = output if resumes else None, given_tokenizers, train_corpus
-        tokenizers = _choose_tokenizers(task, *choices, settings, report)
-        sizes = tokenizers.sizes
-    else:
-        tokenizers, sizes = start.tokenizers, start.vocab_sizes
+    choices = output if resumes else None, given_tokenizers, train_corpus
+    start, tokenizers, sizes = _choose_vocabularies(task, *choices, settings, report)
     config = make_config(settings, recipe, *sizes)
     data = make_training_data(
         train_corpus,
@@ -149,7 +145,7 @@ def make_plan(
         settings,
         recipe,
         _known_packed_width(output, resumes, settings),
-        _num_replicas(settings),
+        _num_row_parts(settings),
         report,
     )
     fingerprint = data.fingerprint | {"config": config.to_dict(), "train_recipe": recipe.to_dict()}
@@ -189,7 +185,7 @@ def make_plan(
     )
 
 
-def check_output(output: Path) -> bool:
+def has_training(output: Path) -> bool:
     """Returns whether `output` has a checkpoint to resume; raises if it holds something else."""
     if not (output / SETTINGS_FILE).exists():
         names = [CONFIG_FILE, WEIGHTS_FILE, RECIPE_FILE, HISTORY_FILE, CHECKPOINT_FOLDER]
@@ -256,6 +252,15 @@ def _report_if_finished(output, max_steps, settings, report):
         report(f"With the same text, nothing is left to train: {reason}")
 
 
+def _choose_vocabularies(task, folder, given, train_corpus, settings, report):
+    """Returns the model to start from or None, the tokenizers, and the sizes in the config."""
+    if settings.start_from is not None:
+        start = StartingModel(settings, given)
+        return start, start.tokenizers, start.vocab_sizes
+    tokenizers = _choose_tokenizers(task, folder, given, train_corpus, settings, report)
+    return None, tokenizers, tokenizers.sizes
+
+
 def _choose_tokenizers(task, folder, given, train_corpus, settings, report):
     """Returns the tokenizers that are given, saved in `folder`, or learned from the corpus."""
     source, target = given
@@ -275,8 +280,8 @@ def _known_packed_width(output, resumes, settings):
     return read_settings_file(output)["settings"].get("packed_width") or 0
 
 
-def _num_replicas(settings):
-    """Returns the number of parts of each batch: each replica splits its rows too."""
+def _num_row_parts(settings):
+    """Returns how many parts the rows of a batch are cut into: micro-batches of each replica."""
     num_devices = (settings.gpus or 1) * process_group().num_processes
     return num_devices // settings.model_parallel * settings.micro_batches
 

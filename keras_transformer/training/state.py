@@ -158,15 +158,18 @@ class TrainingState:
         """
         progress, every = self.progress, self.plan.evaluate_every
         steps = round_.end - progress.step
-        epoch, first_batch = divmod(progress.step, every)
-        sums = progress.loss_sums if progress.loss_start == epoch * every and first_batch else None
+        # For Keras, an epoch is the steps between two evaluations.
+        period, first_batch = divmod(progress.step, every)
+        # The mean loss continues where the last round stopped, within the same period.
+        goes_on = first_batch and progress.loss_start == period * every
+        sums = progress.loss_sums if goes_on else None
         callbacks.start_round(first_batch, round_.evaluates, sums)
         self._window_start = self._window_start or (progress.step, time.monotonic())
         try:
             self.model.fit(
                 self._batches.take(steps),
-                initial_epoch=epoch,
-                epochs=epoch + 1,
+                initial_epoch=period,
+                epochs=period + 1,
                 steps_per_epoch=steps,
                 shuffle=False,
                 callbacks=callbacks,
@@ -184,6 +187,7 @@ class TrainingState:
         return round_ if step == round_.end else Round(step, saves=False, evaluates=False)
 
     def _advance(self, step):
+        """Counts the steps of a round in the progress, and keeps the sums of the mean loss."""
         progress, every = self.progress, self.plan.evaluate_every
         batch = progress.batch + step - progress.step
         progress.epoch, progress.batch = self.plan.data.batches.position(batch, progress.epoch)
@@ -194,7 +198,7 @@ class TrainingState:
     def _write_first_files(self):
         plan = self.plan
         if process_group().is_first:
-            # What an earlier run without a checkpoint left goes.
+            # Remove what a run left that wrote no checkpoint.
             remove(plan.output / CHECKPOINT_FOLDER)
             for name in TOKENIZER_FILES:
                 (plan.output / name).unlink(missing_ok=True)
@@ -203,10 +207,11 @@ class TrainingState:
             plan.tokenizers.save(plan.output)
             if plan.held_out is not None:
                 plan.held_out.save(plan.output)
-            self.history.start(-1)  # Not even a step 0 of an interrupted run is left.
+            # This drops the row of step 0 of an interrupted run, too.
+            self.history.start(-1)
 
     def _check_weights(self, step):
-        # The loss is that before the update, which may have broken the weights.
+        # The loss was computed before the update, which may have broken the weights.
         for variable in self.model.trainable_variables:
             if not np.isfinite(variable.numpy()).all():
                 raise DivergedError(f"The weights of {variable.path!r} are not finite", step)
@@ -282,16 +287,17 @@ class _BatchesOfRounds:
 
     def __init__(self, batches, progress, num_replicas):
         self._batches, self._progress = batches, progress
-        self._is_shared = num_replicas == 1
+        self._has_one_iterator = num_replicas == 1
         self._dataset: Any = None
+        self._steps: Any = None  # variable: steps of the round
 
     def take(self, steps: int) -> Any:
         """Returns a dataset of the next batches."""
-        if not self._is_shared:
+        if not self._has_one_iterator:
             # Keras reads a batch before the first step of `fit`, which would be lost for the next.
             return self._rest()
         if self._dataset is None:
-            self._share()
+            self._make_iterator()
         self._steps.assign(steps)
         return self._dataset
 
@@ -300,8 +306,8 @@ class _BatchesOfRounds:
         share = group.process_id, group.num_processes
         return self._batches.dataset(progress.batch, epoch=progress.epoch, share=share)
 
-    def _share(self):
-        """Makes one iterator for all rounds, since that takes as long as several small steps."""
+    def _make_iterator(self):
+        """Makes one iterator for all rounds: making one takes as long as several small steps."""
         import tensorflow as tf
 
         rest = iter(self._rest())

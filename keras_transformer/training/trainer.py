@@ -181,12 +181,12 @@ def train(
             plan.data.batches.finish_encoding()
 
 
-def _train(plan, state, signals, callbacks, report, progress_bar) -> TrainingResult:
+def _train(plan, state, signals, callbacks, report, report_progress) -> TrainingResult:
     """Trains round after round, until the plan has no other or something stops it."""
     progress, group = state.progress, process_group()
     board = _tensorboard(plan) if group.is_first else None
     evaluations = Evaluations(plan, state, board, report)
-    callbacks = _round_callbacks(plan, state, signals, [board], callbacks, progress_bar)
+    callbacks = _round_callbacks(plan, state, signals, board, callbacks, report_progress)
     if progress.step:
         report(f"Resuming after step {progress.step:,}, {progress.minutes:.1f} minutes.")
     state.checkpoints.check_room(state.model)
@@ -225,7 +225,7 @@ def _train(plan, state, signals, callbacks, report, progress_bar) -> TrainingRes
 
 
 def _evaluate(state, evaluations, signals):
-    """Evaluates the weights after the row of their training was saved; saves the outcome."""
+    """Evaluates the weights, whose unfinished row is saved already, and saves the outcome."""
     is_alone = process_group().num_processes == 1  # Others would wait for the share of this one.
     with signals.at_once() if is_alone else contextlib.nullcontext():
         evaluations.record(dict(state.progress.unfinished_row))
@@ -245,14 +245,14 @@ def _complete(state, evaluations, signals):
         _evaluate(state, evaluations, signals)
 
 
-def _round_callbacks(plan, state, signals, boards, callbacks, progress_bar):
+def _round_callbacks(plan, state, signals, board, callbacks, report_progress):
     """Returns the callbacks of the training, those of the user last."""
     stop = StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)
-    all_callbacks = [*filter(None, boards), state.clock, stop]
-    if progress_bar is not None:
+    all_callbacks = [state.clock, stop] if board is None else [board, state.clock, stop]
+    if report_progress is not None:
         tokens_per_step = plan.data.tokens_per_step
-        all_callbacks.append(StepProgress(progress_bar, plan.max_steps, tokens_per_step))
-    verbose = int(progress_bar is None and sys.stdout.isatty())
+        all_callbacks.append(StepProgress(report_progress, plan.max_steps, tokens_per_step))
+    verbose = int(report_progress is None and sys.stdout.isatty())
     return RoundCallbacks(
         [*all_callbacks, *callbacks],
         state.model,
