@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from keras_transformer.cli import settings
-from keras_transformer.cli.arguments import add_options
+from keras_transformer.cli.arguments import add_option, add_options
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.corpus_defaults import choose_vocab_size
 from keras_transformer.cli.progress import ProgressBar, say
@@ -33,6 +33,7 @@ def vocab_options(parser):
     add_options(parser, {"--size N": text}, dest="vocab_size")
     text = "kind of vocabulary (default: %(default)s)"
     parser.add_argument("--type", choices=tuple(_SUFFIXES), default="bpe", help=text)
+    add_option(parser, settings.train_options()["normalization"])
     text = "piece that no text splits, such as the tag '>>fra<<' of a corpus; not with subword"
     add_options(parser, {"--symbols TEXT": text}, action="extend", nargs="+", default=[])
 
@@ -60,7 +61,9 @@ def run_vocab(arguments):
         tokenizer = build_subword_vocabulary(lines, max_size=size)
     else:
         size = size or TrainingSettings.vocab_size
-        tokenizer = train_sentencepiece(lines, size, kind, allow_fewer=True, symbols=symbols)
+        options = {"normalization": arguments.normalization or TrainingSettings.normalization}
+        options |= {"symbols": symbols, "allow_fewer": True}
+        tokenizer = train_sentencepiece(lines, size, kind, **options)
     tokenizer.save(output.parent, output.stem)
     say(f"wrote {output}: {tokenizer.vocab_size:,} subwords ({kind})")
 
@@ -113,7 +116,12 @@ def run_prepare(arguments):
         if size is None and pieces != "subword":
             size = choose_vocab_size(train_corpus)
         is_shared = values["shared_vocabulary"]
-        learned = TrainingSettings(tokenizer=pieces, vocab_size=size, shared_vocabulary=is_shared)
+        learned = TrainingSettings(
+            tokenizer=pieces,
+            vocab_size=size,
+            normalization=values["normalization"],
+            shared_vocabulary=is_shared,
+        )
         tokenizers = task.learn_tokenizers(train_corpus, learned, None, say)
     corpora = (train_corpus, valid_corpus)
     num_parts = part[1] if part else 1

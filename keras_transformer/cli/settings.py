@@ -68,7 +68,10 @@ _CLASSES: dict[type[Settings], str] = {
 # Fields in other tables.
 _TABLES = {
     "data": ("task", "max_length"),
-    "vocabulary": ("tokenizer", "vocab_size", "shared_vocabulary", "bpe_dropout", "vocabulary"),
+    "vocabulary": (
+        *("tokenizer", "vocab_size", "normalization", "shared_vocabulary", "bpe_dropout"),
+        "vocabulary",
+    ),
     "model": ("preset", "start_from", "freeze", "lora"),
     "training": ("max_steps", "max_minutes", "seed"),
     "checkpoints": (

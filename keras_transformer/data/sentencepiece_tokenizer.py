@@ -60,13 +60,13 @@ class SentencePieceTokenizer(Tokenizer):
     @functools.cached_property
     def symbols(self) -> tuple[str, ...]:
         """SentencePiece's user-defined symbols: pieces that no text splits, such as `>>fra<<`."""
-        pieces = _parse_model(self.model).pieces
+        pieces = parse_model(self.model).pieces
         return tuple(piece.piece for piece in pieces if piece.type == piece.USER_DEFINED)
 
     @property
     def model_type(self) -> str:
         """The algorithm that split the text: `"bpe"`, `"unigram"`, `"word"` or `"char"`."""
-        specification = _parse_model(self.model).trainer_spec
+        specification = parse_model(self.model).trainer_spec
         return specification.ModelType.Name(specification.model_type).lower()
 
     def encode_batch(
@@ -102,7 +102,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @functools.cached_property
     def _bpe_dropout(self):
-        return BpeDropout(self._processor, _parse_model(self.model))
+        return BpeDropout(self._processor, parse_model(self.model))
 
     def _decode(self, ids):
         return self._processor.decode(ids)
@@ -124,7 +124,7 @@ class SentencePieceTokenizer(Tokenizer):
 
 def load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     """Returns the processor of a SentencePiece model; raises a `UserError` if it is damaged."""
-    message = _parse_model(model)
+    message = parse_model(model)
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         processor.id_to_piece(list(range(processor.get_piece_size())))  # are they UTF-8?
@@ -147,13 +147,14 @@ def _check_reserved_ids(processor):
 
 def spelling_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     """Returns a processor that adds no space in front of a text, and removes none."""
-    message = _parse_model(model)
+    message = parse_model(model)
     message.normalizer_spec.add_dummy_prefix = False
     message.normalizer_spec.remove_extra_whitespaces = False
     return sentencepiece.SentencePieceProcessor(model_proto=message.SerializeToString())
 
 
-def _parse_model(model: bytes):
+def parse_model(model: bytes) -> Any:
+    """Returns the message of a SentencePiece model; raises a `UserError` if it is damaged."""
     from sentencepiece import sentencepiece_model_pb2
 
     try:
@@ -164,7 +165,7 @@ def _parse_model(model: bytes):
 
 def rounded_scores(model: bytes) -> bytes:
     """Returns a SentencePiece model whose scores are rounded, so that their sums are exact."""
-    message = _parse_model(model)
+    message = parse_model(model)
     for piece in message.pieces:
         if math.isfinite(piece.score):
             piece.score = round(piece.score * _SCORE_STEPS) / _SCORE_STEPS

@@ -1,6 +1,7 @@
 """Vocabularies that are learned from text, and the tokenizers of a training."""
 
 import collections
+import contextlib
 import io
 import itertools
 import logging
@@ -8,14 +9,17 @@ import os
 import pathlib
 import random
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from typing import get_args
 
 import sentencepiece
 
 from keras_transformer.data.corpora import open_text
 from keras_transformer.data.lookup_tokenizers import WHITESPACE, SubwordTokenizer
 from keras_transformer.data.mixed_corpus import MixedCorpus
-from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_transformer.data.normalization import nfc_rules
+from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer, parse_model
 from keras_transformer.data.tokenizer import (
     BOS_ID,
     EOS_ID,
@@ -27,8 +31,10 @@ from keras_transformer.data.tokenizer import (
 )
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
+from keras_transformer.settings.training_settings import Normalization
 
 MODEL_TYPES = ("bpe", "unigram")
+NORMALIZATIONS = get_args(Normalization)
 _LONGEST_LINE_BYTES = 16_384
 _NO_TEXT = (
     "The text for the vocabulary is empty, or all of its lines are longer than "
@@ -60,7 +66,8 @@ def learn_vocabulary(
     if settings.vocab_size is None:
         raise UserError("`vocab_size` must be set to learn subwords. Received: vocab_size=None")
     size, kind = settings.vocab_size, settings.tokenizer
-    return train_sentencepiece(lines, size, kind, allow_fewer=True, symbols=symbols)
+    options = {"normalization": settings.normalization, "symbols": symbols}
+    return train_sentencepiece(lines, size, kind, allow_fewer=True, **options)
 
 
 def train_sentencepiece(
@@ -70,7 +77,7 @@ def train_sentencepiece(
     *,
     max_sentences: int = 2_000_000,
     seed: int = 0,
-    normalization: str = "nmt_nfkc",
+    normalization: str = "nfc",
     allow_fewer: bool = False,
     symbols: Iterable[str] = (),
 ) -> SentencePieceTokenizer:
@@ -86,8 +93,11 @@ def train_sentencepiece(
         max_sentences: Maximum number of lines, a random sample of a larger text; 2 million lines of
             WMT need less than 3 GB of memory.
         seed: Seed of that sample.
-        normalization: `"nmt_nfkc"`, `"nmt_nfkc_cf"` (and lower case), `"nfkc"`, `"nfkc_cf"` or
-            `"identity"`.
+        normalization: `"nfc"`, which loses nothing that a reader needs: accents are composed and
+            every kind of space becomes a plain one. SentencePiece's `"nmt_nfkc"` and `"nfkc"` also
+            turn "x²" into "x2" and "，" into ","; the first takes the joiners of Persian and Hindi
+            for spaces. `"nmt_nfkc_cf"` and `"nfkc_cf"` write lower case; `"identity"` changes
+            nothing.
         allow_fewer: Learn as many pieces as possible, and log it, if the text is too small.
         symbols: Further pieces, such as `">>fra<<"`. Wherever a text has one, it is this piece,
             without normalization and BPE-dropout.
@@ -95,7 +105,7 @@ def train_sentencepiece(
     Raises:
         UserError: If the text is empty, `vocab_size` is too large or too small for it, or a symbol
             has white space or is a reserved piece.
-        ValueError: For a wrong `model_type`, `vocab_size` or `max_sentences`.
+        ValueError: For a wrong `model_type`, `normalization`, `vocab_size` or `max_sentences`.
 
     Example:
 
@@ -106,6 +116,8 @@ def train_sentencepiece(
     symbols = as_symbols(symbols)
     if model_type not in MODEL_TYPES:
         raise ValueError(f"model_type must be one of {MODEL_TYPES}. Received: {model_type=}")
+    if normalization not in NORMALIZATIONS:
+        raise ValueError(f"normalization must be one of {NORMALIZATIONS}. Received: {normalization=}")
     for argument, value in (("vocab_size", vocab_size), ("max_sentences", max_sentences)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
             message = f"{argument} must be a positive integer below 2**31"
@@ -115,30 +127,47 @@ def train_sentencepiece(
         raise UserError(_NO_TEXT)
     model = io.BytesIO()
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_emptied(kept),
-            model_writer=model,
-            vocab_size=vocab_size,
-            model_type=model_type,
-            byte_fallback=True,
-            character_coverage=1.0,
-            normalization_rule_name=normalization,
-            max_sentence_length=_LONGEST_LINE_BYTES,
-            hard_vocab_limit=not allow_fewer,
-            pad_id=PAD_ID,
-            unk_id=UNK_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            user_defined_symbols=list(symbols),
-            minloglevel=2,  # errors only; they are raised as well
-        )
+        with _rules(normalization) as rules:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=_emptied(kept),
+                model_writer=model,
+                vocab_size=vocab_size,
+                model_type=model_type,
+                byte_fallback=True,
+                character_coverage=1.0,
+                **rules,
+                max_sentence_length=_LONGEST_LINE_BYTES,
+                hard_vocab_limit=not allow_fewer,
+                pad_id=PAD_ID,
+                unk_id=UNK_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                user_defined_symbols=list(symbols),
+                minloglevel=2,  # errors only; they are raised as well
+            )
     except (RuntimeError, OSError) as error:
         raise UserError(_training_problem(str(error), vocab_size, model_type)) from error
-    tokenizer = SentencePieceTokenizer(model.getvalue())
+    message = parse_model(model.getvalue())
+    # The compiled rules are in the model; the file of the rules is gone.
+    message.normalizer_spec.name = normalization
+    message.normalizer_spec.ClearField("normalization_rule_tsv")
+    tokenizer = SentencePieceTokenizer(message.SerializeToString())
     if tokenizer.vocab_size < vocab_size:
         sizes = f"{vocab_size:,}", f"{tokenizer.vocab_size:,}"
         _LOGGER.info("The text is too small for a vocabulary of %s: it has %s pieces.", *sizes)
     return tokenizer
+
+
+@contextlib.contextmanager
+def _rules(normalization):
+    """Yields SentencePiece's option of a normalization; it reads rules of ours from a file."""
+    if normalization != "nfc":
+        yield {"normalization_rule_name": normalization}
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "nfc.tsv")
+        path.write_text(nfc_rules(), encoding="ascii")
+        yield {"normalization_rule_tsv": str(path)}
 
 
 def _usable(lines):

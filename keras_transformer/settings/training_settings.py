@@ -36,6 +36,7 @@ _OF_TASKS = {
     "translation": ("bleu_every", "bleu_beam_size", "bleu_lowercase", "bleu_tokenize"),
     "parsing": ("linearization", "f1_every", "f1_beam_size", "f1_trees"),
 }
+Normalization = Literal["nfc", "nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"]
 Parts = Annotated[
     Items[Literal["encoder", "decoder", "embedding"]],
     Len(1, 2),
@@ -60,6 +61,9 @@ class TrainingSettings(Settings):
             the words that occur at least twice.
         vocab_size: Number of subwords, special ones and single bytes included; for `subword` the
             maximum; None for all subwords, with `subword`.
+        normalization: Normalization of the text of a new vocabulary: `nfc` keeps all that a reader
+            needs; `nmt_nfkc` also writes x2 for x² and a plain comma for that of Chinese;
+            `nmt_nfkc_cf` writes lower case too; not for `subword`.
         shared_vocabulary: Whether both languages share one vocabulary and one embedding; words and
             trees never do.
         bpe_dropout: Share of bpe merges left out at random, differently in each epoch, which
@@ -121,6 +125,7 @@ class TrainingSettings(Settings):
     recipe: Changes = Field(default_factory=dict)
     tokenizer: Literal["bpe", "unigram", "subword"] = "bpe"
     vocab_size: Count | None = 8000
+    normalization: Normalization = "nfc"
     shared_vocabulary: bool = True
     bpe_dropout: Rate = 0.0
     max_steps: Annotated[Count | None, MAY_CHANGE] = None

@@ -32,7 +32,7 @@ def test_nothing_but_the_normalization_is_lost(tokenizer):
     for text in ("the red house", "Zürich 😀 你好 µ", "a\0b", "<s> </s> <unk>", ""):
         ids = tokenizer.encode(text)
         assert all(EOS_ID < token < tokenizer.vocab_size for token in ids)
-        assert tokenizer.decode(ids) == text.replace("µ", "μ")  # NFKC
+        assert tokenizer.decode(ids) == text
     assert tokenizer.encode("  the\u3000red  house ") == tokenizer.encode("the red house")
 
 

@@ -1,0 +1,50 @@
+"""The rules of `normalization="nfc"`, which keep what a reader of any language needs."""
+
+import functools
+import unicodedata
+from collections.abc import Iterator
+
+# Letters in the form of their place in a word are other codes of the same letters.
+_FORMS = ("<initial>", "<medial>", "<final>", "<isolated>")
+_LIGATURES = {*range(0xFB00, 0xFB07), *range(0xFB13, 0xFB18)}  # Latin and Armenian
+_SPACES = set("\t\n\v\f\r\x85\u2028\u2029")
+_BYTE_ORDER_MARK = "\ufeff"
+_LAST = 0x2FA1D  # Later characters have no decomposition.
+
+
+@functools.cache
+def nfc_rules() -> str:
+    """Returns the replacements of `train_sentencepiece(normalization="nfc")`, as a TSV file.
+
+    - A letter and its accents become one character, as in Unicode's form NFC.
+    - Each kind of space becomes `" "`; control characters are left out.
+    - Latin ligatures such as "ﬁ" and the presentation forms of Arabic become their letters.
+
+    All else stays: joiners, "…", "™", "x²", full-width punctuation. A line has the code points of a
+    text and those of its replacement; SentencePiece replaces the longest text first.
+    """
+    rules = dict(sorted(_replacements()))
+    lines = (f"{_codes(text)}\t{_codes(normal)}\n" for text, normal in rules.items())
+    return "".join(lines)
+
+
+def _replacements() -> Iterator[tuple[str, str]]:
+    for code in range(1, _LAST + 1):
+        character = chr(code)
+        category = unicodedata.category(character)
+        if category == "Zs" and character != " " or character in _SPACES:
+            yield character, " "
+        elif category == "Cc" or character == _BYTE_ORDER_MARK:
+            yield character, ""
+        elif code in _LIGATURES or unicodedata.decomposition(character).startswith(_FORMS):
+            yield character, unicodedata.normalize("NFKC", character)
+        elif category not in ("Cn", "Co", "Cs"):
+            normal, parts = (unicodedata.normalize(form, character) for form in ("NFC", "NFD"))
+            # A text may have composed the first parts already.
+            starts = (unicodedata.normalize("NFC", parts[:end]) for end in range(len(parts)))
+            texts = {start + parts[end:] for end, start in enumerate(starts)} | {character}
+            yield from ((text, normal) for text in texts - {normal})
+
+
+def _codes(text):
+    return " ".join(f"{ord(character):X}" for character in text)
