@@ -25,6 +25,7 @@ from keras_transformer.translation.task import BLEU_TOKENIZERS
 
 # Options of `evaluate` that replace --source and --reference.
 _DATASET = ("dataset", "source_language", "data_dir")
+_LANGUAGES = ("source_language",), ("target_language",)  # Each may be given alone.
 _DATASET_FLAGS = ("--split", *("--" + name.replace("_", "-") for name in _DATASET))
 
 
@@ -43,11 +44,11 @@ class TranslationCommands(TaskCommands):
     data = TranslationData
     headings = {"data": "sentence pairs: two text files, one TSV file, or a dataset by name"}
     data_kinds = {
-        "source": (("source", "target"), ("valid_source", "valid_target")),
-        "tsv": (("tsv",), ("valid_tsv",), ("columns",)),
-        "corpus": (("corpus", "valid_source", "valid_target"),),
+        "source": (("source", "target"), ("valid_source", "valid_target"), *_LANGUAGES),
+        "tsv": (("tsv",), ("valid_tsv",), ("columns",), *_LANGUAGES),
+        "corpus": (("corpus", "valid_source", "valid_target"), *_LANGUAGES),
         "dataset": (("dataset", "source_language", "target_language"),),
-        "prepared": (("prepared",),),
+        "prepared": (("prepared",), *_LANGUAGES),
     }
     model_options = ("--source", "--long-lines", "--shortlist", *CONSTRAINT_OPTIONS)
     evaluate_inputs = ("source",)
@@ -58,6 +59,13 @@ class TranslationCommands(TaskCommands):
 
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
         return translation_data.open_known_corpus(values)
+
+    def task_settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        from keras_transformer.evaluation.bleu import bleu_tokenizer
+
+        tokenize = bleu_tokenizer(values["target_language"])
+        is_default = values["bleu_tokenize"] or tokenize == "13a"
+        return {} if is_default else {"bleu_tokenize": tokenize}
 
     def describe_data(self, values: Mapping[str, Any]) -> str:
         if values["dataset"]:
@@ -78,29 +86,38 @@ class TranslationCommands(TaskCommands):
         options = options_of(TranslationData)
         for name in _DATASET:
             add_option(group, options[name])
-        text = "language to translate into; for de and en, the tokenized BLEU of older papers is "
-        add_options(group, {"--target-language CODE": text + "printed too"})
-        text = f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: 13a)"
+        text = "language to translate into, such as zh, which chooses BLEU's tokenizer; for de and "
+        text += "en, the tokenized BLEU of older papers is printed too"
+        add_options(group, {"--target-language CODE": text})
+        text = f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: that of the "
+        text += "language, 13a for most)"
         add_options(group, {"--tokenize NAME": text}, choices=BLEU_TOKENIZERS)
         add_long_lines(group, ("split", "truncate", "error"), "split")
         add_shortlist_option(group)
         add_constraint_options(parser)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        if arguments.tokenize:
-            from keras_transformer.evaluation.bleu import make_bleu
+        from keras_transformer.evaluation.bleu import (
+            PAPER_LANGUAGES,
+            bleu_tokenizer,
+            corpus_bleu,
+            corpus_chrf,
+            make_bleu,
+            paper_bleu,
+            warn_without_spaces,
+        )
 
-            make_bleu(arguments.tokenize)
+        language = arguments.target_language
+        tokenize = arguments.tokenize or bleu_tokenizer(language)
+        make_bleu(tokenize)  # Raises if a package is missing.
         lines, references, report = _texts_to_score(arguments)
         if arguments.model:
             lines, details = _translate(self.task.name, arguments, lines)
             report |= details
-        from keras_transformer.evaluation import corpus_bleu, corpus_chrf, paper_bleu
-        from keras_transformer.evaluation.bleu import PAPER_LANGUAGES
-
-        case, language = {"lowercase": arguments.lowercase}, arguments.target_language
+        warn_without_spaces(references[0], tokenize, "give --target-language CODE or --tokenize")
+        case = {"lowercase": arguments.lowercase}
         scores = [
-            corpus_bleu(lines, references, tokenize=arguments.tokenize or "13a", **case),
+            corpus_bleu(lines, references, tokenize=tokenize, **case),
             corpus_chrf(lines, references, **case),
         ]
         if language in PAPER_LANGUAGES:

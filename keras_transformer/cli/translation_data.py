@@ -45,8 +45,9 @@ class TranslationData(Settings):
         columns: The columns of source and target: numbers from 1, such as 2,1, or names in the
             first line, such as en,de; None for 1,2.
         dataset: A translation set of tensorflow-datasets, such as wmt14_translate/de-en.
-        source_language: Language to translate from, such as en.
-        target_language: Language to translate into, such as de.
+        source_language: Language to translate from, such as en; needed with --dataset.
+        target_language: Language to translate into, such as de; chooses BLEU's tokenizer, and is
+            needed with --dataset.
         train_split: Split of the dataset to train on.
         valid_split: Split of the dataset to validate on.
         prepared: Encoded pairs of `keras-transformer prepare`, validation pairs included.
@@ -79,10 +80,11 @@ class TranslationData(Settings):
 def open_corpora(kind: str, values: dict[str, Any]) -> Corpora:
     """Opens the corpora of a kind; see `TaskCommands.open_corpora`."""
     also_valid = _open_also_valid(values["also_valid"] or ())
-    if values["bleu_tokenize"]:
-        from keras_transformer.evaluation.bleu import make_bleu
+    if values["bleu_tokenize"] or values["target_language"]:
+        from keras_transformer.evaluation.bleu import bleu_tokenizer, make_bleu
 
-        make_bleu(values["bleu_tokenize"])  # Raises if a package is missing.
+        # Raises if a package is missing.
+        make_bleu(values["bleu_tokenize"] or bleu_tokenizer(values["target_language"]))
     if kind == "prepared":
         return _open_prepared(values)._replace(also_valid=also_valid)
     if kind == "dataset":

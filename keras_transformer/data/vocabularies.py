@@ -18,7 +18,7 @@ import sentencepiece
 from keras_transformer.data.corpora import open_text
 from keras_transformer.data.lookup_tokenizers import WHITESPACE, SubwordTokenizer
 from keras_transformer.data.mixed_corpus import MixedCorpus
-from keras_transformer.data.normalization import nfc_rules
+from keras_transformer.data.scripts import nfc_rules
 from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer, parse_model
 from keras_transformer.data.tokenizer import (
     BOS_ID,
@@ -117,7 +117,9 @@ def train_sentencepiece(
     if model_type not in MODEL_TYPES:
         raise ValueError(f"model_type must be one of {MODEL_TYPES}. Received: {model_type=}")
     if normalization not in NORMALIZATIONS:
-        raise ValueError(f"normalization must be one of {NORMALIZATIONS}. Received: {normalization=}")
+        raise ValueError(
+            f"normalization must be one of {NORMALIZATIONS}. Received: {normalization=}"
+        )
     for argument, value in (("vocab_size", vocab_size), ("max_sentences", max_sentences)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
             message = f"{argument} must be a positive integer below 2**31"

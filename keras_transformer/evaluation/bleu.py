@@ -2,16 +2,28 @@
 
 import dataclasses
 import functools
+import logging
 import re
 from collections.abc import Sequence
 
 from sacrebleu.metrics import BLEU, CHRF
 
+from keras_transformer.data.scripts import UNSPACED
 from keras_transformer.errors import UserError, one_line
 
 # Languages that `paper_bleu` has rules for.
 PAPER_LANGUAGES = "de", "en"
+# sacreBLEU's tokenizers of languages without spaces between words, and of Korean. For the others of
+# them it recommends "flores200", which is downloaded; characters need no file.
+_TOKENIZERS = {
+    **dict.fromkeys(("zh", "zho", "cmn", "yue", "wuu", "nan", "hak", "lzh"), "zh"),
+    **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
+    **dict.fromkeys(("ko", "kor"), "ko-mecab"),
+    **dict.fromkeys("th tha lo lao km khm my mya bo bod dz dzo".split(), "char"),
+}
+_SAMPLE = 1000  # lines that are searched for spaces
 # Perl's s/(\S)-(\S)/$1 ##AT##-##AT## $2/g.
+_LOGGER = logging.getLogger(__name__)
 _COMPOUND = re.compile(r"(\S)-(\S)")
 _QUOTES = str.maketrans(dict.fromkeys("„“”‟«»", '"'))
 
@@ -91,6 +103,35 @@ def make_bleu(tokenize: str = "13a", lowercase: bool = False):
     except (RuntimeError, OSError) as error:
         text = f"The tokenizer cannot be loaded: {one_line(error)} Received: {tokenize=}"
         raise UserError(text) from error
+
+
+def bleu_tokenizer(language: str | None) -> str:
+    """Returns the name of sacreBLEU's tokenizer for a language, `"13a"` for most.
+
+    Args:
+        language: Code such as `"zh"`, `"zho_Hans"` or `"zh-TW"`; None if it is not known.
+
+    Example:
+
+    >>> from keras_transformer.evaluation import bleu_tokenizer
+    >>> bleu_tokenizer("de"), bleu_tokenizer("zh"), bleu_tokenizer("tha_Thai")
+    ('13a', 'zh', 'char')
+
+    Reference: sacreBLEU's `--language-pair`; Post (2018).
+    """
+    return _TOKENIZERS.get(re.split("[-_]", language or "")[0].lower(), "13a")
+
+
+def warn_without_spaces(references: Sequence[str], tokenize: str, advice: str) -> None:
+    """Logs a warning with `advice` if BLEU would take each sentence for one word.
+
+    Args:
+        references, tokenize: The lines, and the name of the tokenizer.
+    """
+    letters = "".join(filter(str.isalpha, "".join(references[:_SAMPLE])))
+    if tokenize in ("13a", "intl") and 2 * len(UNSPACED.findall(letters)) > len(letters):
+        text = "Words of the references have no spaces between them, so BLEU with the tokenizer %s "
+        _LOGGER.warning(text + "compares whole sentences: %s.", tokenize, advice)
 
 
 def corpus_chrf(

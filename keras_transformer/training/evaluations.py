@@ -106,6 +106,7 @@ class Evaluations:
         score = self._plan.scores[name]
         if score is not None and f"{name}_{score.name}" in row:
             texts.append(f"{score.label} {row[f'{name}_{score.name}']:.2f}")
+            texts += filter(None, [score.details()])
             if row.get("averaged", 1) > 1:
                 texts[-1] += f" (average of {row['averaged']})"
         return f"{name} {'  '.join(texts)}"

@@ -276,6 +276,10 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
             model: `Transformer`; None for the one that is trained.
         """
 
+    def details(self) -> str:
+        """Returns more about the last score, for people."""
+        return ""
+
     @abc.abstractmethod
     def samples(self, number: int) -> list[tuple[str, str, str]]:
         """Returns the first sentences with the last answers and the references.
@@ -363,6 +367,12 @@ class BleuOnDev(ScoreOnDev):
         translate = functools.partial(self.translator.translate, num_streams=self.num_streams)
         self.hypotheses = self.group.share(translate, self.sources)
         return corpus_bleu(self.hypotheses, self.references, **self._score_options).score
+
+    def details(self) -> str:
+        from keras_transformer.evaluation import corpus_chrf
+
+        lowercase = self._score_options["lowercase"]
+        return f"chrF {corpus_chrf(self.hypotheses, self.references, lowercase).score:.2f}"
 
     def samples(self, number: int) -> list[tuple[str, str, str]]:
         columns = (self.sources, self.hypotheses, self.references)

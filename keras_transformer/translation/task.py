@@ -23,7 +23,8 @@ class TranslationSettings(Settings):
         bleu_every: Translate the validation text at every Nth validation; 0 never does.
         bleu_beam_size: Number of beams of these translations; 1 is greedy and fast.
         bleu_lowercase: Ignore case in this BLEU.
-        bleu_tokenize: SacreBLEU's tokenizer; None for 13a, or none for `subword` text.
+        bleu_tokenize: SacreBLEU's tokenizer, such as `zh` or `ja-mecab`; None for 13a, or none for
+            `subword` text.
     """
 
     bleu_every: Annotated[CountOrZero, MAY_CHANGE] = 1
@@ -67,6 +68,7 @@ class TranslationTask(Task):
 
     def make_score(self, corpus, tokenizers, settings, recipe):
         from keras_transformer.data.lookup_tokenizers import SubwordTokenizer, join_subwords
+        from keras_transformer.evaluation.bleu import warn_without_spaces
         from keras_transformer.training.metrics import BleuOnDev, fast_search
 
         pairs = [(source, target) for source, target in corpus if source and target]
@@ -74,15 +76,18 @@ class TranslationTask(Task):
         if not own.bleu_every or not pairs:
             return None
         is_subword = isinstance(tokenizers.of_target, SubwordTokenizer)
+        tokenize = own.bleu_tokenize or ("none" if is_subword else "13a")
+        references = [join_subwords(target) if is_subword else target for _, target in pairs]
+        warn_without_spaces(references, tokenize, "give --target-language CODE or --bleu-tokenize")
         return BleuOnDev(
             [source for source, _ in pairs],
-            [join_subwords(target) if is_subword else target for _, target in pairs],
+            references,
             tokenizers.source,
             tokenizers.target,
             search=fast_search(recipe, own.bleu_beam_size),
             every=own.bleu_every,
             lowercase=own.bleu_lowercase,
-            tokenize=own.bleu_tokenize or ("none" if is_subword else "13a"),
+            tokenize=tokenize,
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):

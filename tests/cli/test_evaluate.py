@@ -1,4 +1,4 @@
-"""`evaluate` of a tensorflow-datasets split gives the scores of the same text in files."""
+"""`evaluate`: a tensorflow-datasets split as its text in files; BLEU follows the language."""
 
 import json
 
@@ -40,3 +40,19 @@ def test_a_split_is_scored_as_its_text_in_files(
     assert results[0]["scores"] == results[1]["scores"]
     assert (results[1]["dataset"], results[1]["split"]) == ("wmt14_translate/de-en", "test")
     assert results[1]["num_lines"] == 4
+
+
+@pytest.mark.parametrize("options, tokenizer", [
+    ([], "13a"), (["--target-language", "zho_Hans"], "zh"),
+    (["--target-language", "zh", "--tokenize", "char"], "char"),
+])  # fmt: skip
+def test_bleu_follows_the_target_language(options, tokenizer, run, tmp_path):
+    texts = {"answer": "今天天气好，我们去公园。\n", "reference": "今天天气很好，我们去公园。\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    files = "--hypothesis", tmp_path / "answer", "--reference", tmp_path / "reference"
+    result = run("evaluate", *files, *options)
+    assert f"tok:{tokenizer}" in result.output
+    is_useful = float(result.output.split()[1]) > 50
+    assert is_useful == (tokenizer != "13a")
+    assert ("give --target-language CODE or --tokenize" in result.errors) == (not is_useful)

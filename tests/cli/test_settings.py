@@ -12,6 +12,7 @@ from keras_transformer.cli.settings import (
     resolve,
     training_settings,
 )
+from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, TransformerConfig, get_preset
@@ -128,3 +129,14 @@ def test_the_defaults_are_those_of_the_library():
     settings = get_task("translation").check_settings(settings)
     assert settings == get_task("translation").check_settings(TrainingSettings(preset="base"))
     assert TrainingRecipe.from_dict(settings.recipe) == TrainingRecipe()
+
+
+@pytest.mark.parametrize("options, tokenize", [
+    (["--target-language", "th"], "char"), (["--target-language", "de"], None),
+    (["--target-language", "zh", "--bleu-tokenize", "char"], "char"), ([], None),
+])  # fmt: skip
+def test_the_target_language_chooses_the_tokenizer_of_bleu(options, tokenize):
+    values = parse("--source", "a", "--target", "b", "--output", "out", *options)
+    commands = commands_of(get_task("translation"))
+    assert commands.data_kind(values) == "source"
+    assert training_settings(values).task_settings.get("bleu_tokenize") == tokenize

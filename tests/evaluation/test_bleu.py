@@ -6,10 +6,18 @@ import sys
 
 import numpy as np
 import pytest
+from sacrebleu.metrics import BLEU
 
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation import Score, corpus_bleu, corpus_chrf, exact_match, paper_bleu
-from keras_transformer.evaluation.bleu import tokenize_for_paper
+from keras_transformer.evaluation import (
+    Score,
+    bleu_tokenizer,
+    corpus_bleu,
+    corpus_chrf,
+    exact_match,
+    paper_bleu,
+)
+from keras_transformer.evaluation.bleu import tokenize_for_paper, warn_without_spaces
 from tests.closeness import assert_close
 
 HYPOTHESES = ["the cat sat on the mat today", "there is one dog in our garden now"]
@@ -42,6 +50,31 @@ def test_score_and_signature_are_those_of_the_sacrebleu_command(tmp_path):
     for theirs, ours in zip(json.loads(output), found, strict=True):
         assert ours.score == pytest.approx(theirs["score"], abs=1e-5)
         assert ours.signature == theirs["signature"]
+
+
+@pytest.mark.parametrize("language", ["de", "zh", "ja", "ko", None])
+def test_the_tokenizer_of_a_language_is_sacrebleus(language):
+    # Without MeCab, sacreBLEU takes 13a and warns.
+    theirs = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}.get(language, "13a")
+    assert bleu_tokenizer(language) == theirs == bleu_tokenizer(language and f"{language}_Abcd")
+    if "mecab" not in theirs:
+        assert BLEU(trg_lang=language or "").tokenizer.signature() == theirs
+
+
+CHINESE = ["今天天气很好，我们去公园。", "他喜欢茶，不喜欢咖啡。"]
+THAI = ["วันนี้อากาศดีมาก เราไปสวนกัน", "เขาชอบชา"]
+
+
+@pytest.mark.parametrize("lines, tokenize, warns", [
+    (CHINESE, "13a", True), (THAI, "13a", True), (CHINESE, "zh", False), (THAI, "char", False),
+    (GERMAN, "13a", False), (["今日", *GERMAN], "13a", False), (["...", "42"], "13a", False),
+])  # fmt: skip
+def test_text_without_spaces_is_noticed(lines, tokenize, warns, caplog):
+    warn_without_spaces(lines, tokenize, "give --target-language CODE")
+    assert caplog.messages == warns * [
+        "Words of the references have no spaces between them, so BLEU with the tokenizer 13a "
+        "compares whole sentences: give --target-language CODE."
+    ]
 
 
 def test_exact_match_counts_sentences_that_equal_a_reference():

@@ -1,4 +1,4 @@
-"""The normalization of new vocabularies keeps the text of every script; listed changes are wanted."""
+"""The normalization of new vocabularies keeps the text of every script; but for a few changes."""
 
 import unicodedata
 
@@ -6,8 +6,8 @@ import pytest
 
 from keras_transformer.data import train_sentencepiece
 
-# A sentence of each script, by the first word of the Unicode names of its letters. Some have joiners
-# without width (Arabic, Devanagari, Telugu, Sinhala) or a space without width (Khmer).
+# A sentence of each script, by the first word of the Unicode names of its letters. Arabic,
+# Devanagari, Telugu and Sinhala have joiners without width, Khmer a space without width.
 SENTENCES = {
     "LATIN": "Où est l’œuf ? Đường này đẹp lắm, ĝis revido, çok güzel, žluťoučký kůň.",
     "GREEK": "Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια και τα δικαιώματα.",
@@ -102,5 +102,7 @@ def test_other_normalizations_are_those_of_sentencepiece(normalization, expected
 
 
 def test_an_unknown_normalization_is_refused():
-    with pytest.raises(ValueError, match="normalization must be one of .*Received: normalization='nfd'"):
+    with pytest.raises(
+        ValueError, match="normalization must be one of .*Received: normalization='nfd'"
+    ):
         train_sentencepiece(["a"], 280, normalization="nfd")
