@@ -17,6 +17,7 @@ from annotated_types import Len
 
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.inference.sentence_ends import split_sentences, word_key
 from keras_transformer.settings.base import (
     Allowed,
     CountOrZero,
@@ -25,23 +26,6 @@ from keras_transformer.settings.base import (
     settings_dataclass,
 )
 
-# Sentence ends in many scripts: before white space, and (full-width) in any place.
-_ENDS = ".!?…‽؟۔։।॥።．"
-_FULL_WIDTH_ENDS = "。！？｡"
-# Quotation marks and brackets that may follow an end.
-_CLOSING = "”’)]}」』）】》〉］｝〗〙"
-# These open a quotation in some languages and close it in others.
-_EITHER = "\"'“‘«»‹›"
-_SENTENCE_END = re.compile(
-    # Each run of ends is matched once, from its beginning; otherwise a line of dots takes forever.
-    # French has a space before its closing quotation mark.
-    rf"(?<![{_ENDS}])[{_ENDS}]++(?:\s[»›](?!\S)|[{re.escape(_CLOSING + _EITHER)}])*+\s+"
-    rf"|[{_FULL_WIDTH_ENDS}]+[{re.escape(_CLOSING)}]*\s*"
-    r"|\n\s*\n\s*"  # A blank line ends a sentence too.
-)
-_MARKS = ".,;:!?-–" + _CLOSING + _EITHER + "([{„"
-# Number of characters that are searched before and after an end.
-_SEARCHED = 20
 # White space, except inside a word in subword-nmt's notation: `play@@ house`.
 _WORD_END = re.compile(r"(?<!\s)(?<!@@)\s+")
 _JOINER = "\u200d"  # The zero-width joiner of emoji.
@@ -173,40 +157,6 @@ def split_tags(text: str, known: Sequence[str]) -> tuple[str, str]:
         tags += max(found, key=len) + " "
         rest = rest.lstrip().removeprefix(max(found, key=len)).lstrip()
     return tags, rest
-
-
-def split_sentences(text: str, abbreviations: Sequence[str] = ()) -> list[str]:
-    """Splits a text into sentences, each with the white space after it.
-
-    A sentence ends at `.`, `!`, `?`, `…` and similar characters before white space, at their
-    full-width forms, and at a blank line. A full stop after a single capital letter (except "I") or
-    one of the `abbreviations` (`word_key`s) does not end a sentence. Unless the text begins with a
-    small letter, no sentence ends before a small letter.
-
-    Example:
-
-    >>> split_sentences("Mr. J. Poe ran. Did he? (Yes!) It was 3 p.m. or so.", ["mr"])
-    ['Mr. J. Poe ran. ', 'Did he? ', '(Yes!) ', 'It was 3 p.m. or so.']
-    """
-    has_capitals = not text.lstrip()[:1].islower()
-
-    def ends_sentence(match):
-        if match[0][0] not in _ENDS:  # a full-width end, or a blank line
-            return True
-        following = text[match.end() : match.end() + _SEARCHED]
-        if has_capitals and next(filter(str.isalnum, following), "").islower():
-            return False
-        before = text[max(match.start() - _SEARCHED, 0) : match.start()].split(" ")[-1]
-        is_initial = len(before) == 1 and before.isupper() and before != "I"
-        is_abbreviation = is_initial or word_key(before) in abbreviations
-        return not is_abbreviation or match[0].rstrip() != "."
-
-    return _units(text, filter(ends_sentence, _SENTENCE_END.finditer(text)))
-
-
-def word_key(word: str) -> str:
-    """Returns a word in lower case, without punctuation around it and with 0 for each digit."""
-    return re.sub(r"\d", "0", word.strip(_MARKS).lower())
 
 
 def split_text(

@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from keras_transformer.evaluation import attention_page, attention_weights
 from keras_transformer.files import read_json, read_small_file
-from keras_transformer.inference.sentences import split_sentences, split_tags
+from keras_transformer.inference.sentence_ends import split_sentences
+from keras_transformer.inference.sentences import split_tags
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layouts import HISTORY_FILE, SETTINGS_FILE
 from keras_transformer.serving.models import ServedModel

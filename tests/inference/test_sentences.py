@@ -8,7 +8,8 @@ import pytest
 
 from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
 from keras_transformer.inference import SentenceProfile
-from keras_transformer.inference.sentences import TextPart, join_parts, split_sentences, split_text
+from keras_transformer.inference.sentence_ends import split_sentences, split_sentences_in_graph
+from keras_transformer.inference.sentences import TextPart, join_parts, split_text
 from tests.tiny_translator import sentence, tiny_tokenizer
 
 ODD = {
@@ -61,9 +62,26 @@ def test_nothing_is_lost_and_every_part_fits(name, limit, tokenizer):
     "3.5 km, v2.0, www.a.de. |End\n\n|and a text\nin lines",
     "他走了。|她说：“好！”|为什么？！|走吧",
     "क्या? |हाँ। |نعم؟ |لا۔ |Այո։ |Ok",
+    "ဟုတ်တယ်။ |မဟုတ်ဘူး၊ |Ok ។ |ቤት። |བོད༎ |ᠮᠣ᠃ |Ok.",
+    "\n\n|A。 \n\n|B。\n\n|C. \n \n|D",
+    "No end", "", " ", "a. |b. |c", "Wait... |Go. |Oh!!! |J. K. Rowling.",
 ])  # fmt: skip
 def test_sentences_end_where_a_reader_sees_it(text):
     assert split_sentences(text.replace("|", "")) == text.split("|")
+
+
+@pytest.mark.tensorflow_only("the graph is TensorFlow's")
+@pytest.mark.parametrize("abbreviations", [(), ("0", "mr", "p.m", "z.b")])
+def test_a_graph_splits_in_the_same_places(abbreviations):
+    generator = random.Random(7)
+    units = [" ", " ", "\n", "\n\n", "\xa0", "\u3000", ".", "...", "!", "?”", "。", "！」", "։", "।", "»",
+             "« ", "(", "A", "I", "b", "Mr", "z. B", "3", "p.m", "Haus", "ist", "Élan", "它", "ßt"]  # fmt: skip
+    texts = ["".join(generator.choices(units, k=generator.randrange(25))) for _ in range(5000)]
+    found = split_sentences_in_graph(texts, abbreviations).to_list()
+    expected = [split_sentences(text, abbreviations) for text in texts]
+    assert [[part.decode() for part in parts] for parts in found] == expected
+    assert ["".join(parts) for parts in expected] == texts
+    assert sum(map(len, expected)) > 2 * len(texts)
 
 
 def test_a_part_has_as_many_whole_sentences_as_fit():

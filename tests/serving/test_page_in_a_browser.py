@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from keras_transformer.inference import Alignment
-from keras_transformer.inference.sentences import TextPart, split_sentences
+from keras_transformer.inference.sentence_ends import split_sentences
+from keras_transformer.inference.sentences import TextPart
 from tests.browser import Select, WebDriverWait, chromium, show, webdriver
 from tests.serving.echo import Echo, EchoModel, serving
 
