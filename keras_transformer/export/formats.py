@@ -42,10 +42,13 @@ class SavedModelOptions(Settings):
             answers; auto is the one that this machine multiplies faster; None for float32.
         num_streams: Number of parts of a request that are searched at the same time, each by one
             thread; for CPUs that are served with one thread per operation; None for 1.
+        long_texts: Treatment of a text of several sentences by a translator: split it and join the
+            answers, or truncate it at the longest source; None for split.
     """
 
     dtype: Literal["float32", "bfloat16", "auto"] | None = None
     num_streams: Count | None = None
+    long_texts: Literal["split", "truncate"] | None = None
 
 
 @settings_dataclass

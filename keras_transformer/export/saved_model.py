@@ -22,6 +22,7 @@ def export_saved_model(
     search: Any = None,
     dtype: str | None = None,
     num_streams: int = 1,
+    long_texts: str = "split",
 ) -> pathlib.Path:
     """Writes a SavedModel that maps strings to answers of the search; returns `directory`.
 
@@ -29,10 +30,10 @@ def export_saved_model(
     of a translator, which docs/serving.md describes, are `serving_default`, `n_best`, `score`,
     `attention` and `limits`; docs/parsing.md has those of a parser.
 
-    The answers equal those of `Translator.translate` with `long_texts="truncate"`, `hypotheses` and
-    `score`. A translator's `shortlist` becomes a table in the graph; sentences that are searched
-    together share their candidates. Invalid UTF-8 is read as U+FFFD. A text that is too long is
-    cut, and `truncated` is then true.
+    The answers equal those of `Translator.translate`, `hypotheses` and `score`; only a word that is
+    longer than a source may be is cut, not split. A translator's `shortlist` becomes a table in the
+    graph; sentences that are searched together share their candidates. Invalid UTF-8 is read as
+    U+FFFD. What is cut sets `truncated`.
 
     TensorFlow Serving warms up with requests for every signature. `keras-transformer attend` reads
     the SavedModel by the model directory without weights in `assets.extra/model`, which an
@@ -51,6 +52,10 @@ def export_saved_model(
             model server's `--tensorflow_intra_op_parallelism=1`). The answers stay the same, unless
             they are sampled or use a shortlist.
 
+        long_texts: `"split"`: the signature `serving_default` of a translator translates a text of
+            several sentences in parts, as `Translator.translate` does; its score is then the mean
+            of those of the parts. `"truncate"`: as a whole.
+
     Raises:
         UserError: If the directory holds other files, Keras does not run on TensorFlow, or the
             search of a parser is not constrained to well-formed trees.
@@ -63,14 +68,15 @@ def export_saved_model(
     >>> export_saved_model(translator, "saved_models/en_de/1")  # doctest: +SKIP
     """
     directory = pathlib.Path(directory)
-    options = {"dtype": dtype, "num_streams": num_streams}
+    options = {"dtype": dtype, "num_streams": num_streams, "long_texts": long_texts}
     with export_folder(translator, directory, "saved_model", **options) as aside:
         import tensorflow as tf
 
         dtype = choose_precision(dtype, translator.model.config)
         task = get_task(translator.task)
         model, search = translator.model, search or translator.search
-        functions = task.served_functions(translator, search, dtype, num_streams)
+        own = {"long_texts": long_texts} if translator.task == "translation" else {}
+        functions = task.served_functions(translator, search, dtype, num_streams, **own)
         signatures = {name: getattr(functions.module, name) for name in functions.inputs}
         tf.saved_model.save(functions.module, str(aside), signatures=signatures)
         if isinstance(model, Transformer) and not quantized_parts(model):

@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from keras_transformer.data.scripts import UNSPACED_LETTERS
+
 # Ends before white space: Unicode's property Sentence_Terminal, "…", and the end of a Tibetan text.
 _ENDS = (
     "!.?…‼‽⁇-⁉．։\u061d-\u061f۔\u0700-\u0702߹।॥\u104a\u104b\u1362\u1367\u1368\u166e\u1735\u1736\u17d4"
@@ -23,6 +25,8 @@ _EITHER = "\"'“‘«»‹›"
 MARKS = ".,;:!?-–" + _CLOSING + _EITHER + "([{„"
 # White space of `str.strip`, as the inside of a class.
 SPACE = "\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+# An answer behind which no space is needed.
+ENDS_UNSPACED = f"(?s:.*)[{UNSPACED_LETTERS}][{re.escape(_CLOSING + _EITHER)}]*"
 # Characters that Unicode keeps out of texts: behind a possible end, and behind a certain one.
 _MAYBE, _END = "\ufdd0", "\ufdd1"
 _LAST_CASED = 0x1E943  # the last code of a letter with upper and lower case

@@ -17,7 +17,7 @@ from annotated_types import Len
 
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.inference.sentence_ends import split_sentences, word_key
+from keras_transformer.inference.sentence_ends import ENDS_UNSPACED, split_sentences, word_key
 from keras_transformer.settings.base import (
     Allowed,
     CountOrZero,
@@ -180,13 +180,16 @@ def split_text(
 
 
 def join_parts(parts: Iterable[TextPart], answers: Iterable[str]) -> str:
-    """Joins the answers to the parts of a text, with spaces except where a word was cut."""
+    """Joins the answers to the parts of a text.
+
+    A space stands between two of them, except where a word was cut or the script has no spaces.
+    """
     joined, gap = "", ""
     for part, answer in zip(parts, answers, strict=False):  # The answers of other texts follow.
         if answer:
             joined += (gap if joined else "") + answer
             gap = ""
-        if part.ends_word:
+        if part.ends_word and not re.fullmatch(ENDS_UNSPACED, joined):
             gap = " "
     return joined
 

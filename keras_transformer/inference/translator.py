@@ -134,10 +134,11 @@ class Translator(Pipeline):
             prefixes: The beginning of each translation, which should end with a whole word; `""`
                 or None leaves it free. Spaces at its end are ignored.
             long_texts: Treatment of texts longer than the training texts. `"split"` translates them
-                in parts and joins the answers with spaces: single sentences if the training texts
-                were such, otherwise as many sentences as were usual. A sentence longer than any in
-                training is split between words. `"truncate"` cuts the text at `max_source_length`
-                with a logged warning; `"error"` raises an error instead.
+                in parts and joins the answers, with spaces if the script has them. The parts are
+                single sentences if the training texts were such, otherwise as many sentences as
+                were usual. A sentence longer than any in training is split between words.
+                `"truncate"` cuts the text at `max_source_length` with a logged warning; `"error"`
+                raises an error instead.
             num_streams: Number of batches that are searched at the same time, each in its own
                 thread. On a CPU with TensorFlow, one stream for each core is fastest, after
                 `tf.config.threading.set_intra_op_parallelism_threads(1)`.

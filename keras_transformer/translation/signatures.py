@@ -9,8 +9,10 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.data.tokenizer import BOS_ID, PAD_ID
+from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.served_functions import ServedFunctions, encode, padded
 from keras_transformer.layers.tensors import Tensor
+from keras_transformer.translation.parts_in_graph import join_answers, split_texts
 
 # Maximum padded positions (of the longer side) in a chunk, and elements of its largest tensor.
 _MAX_TOKENS, _MAX_NUMBERS = 32_768, 2**26
@@ -27,8 +29,9 @@ class TranslatorFunctions(ServedFunctions):
     }
     outputs = ("translation", "translations")
 
-    def __init__(self, pipeline, search, dtype=None, num_streams=1):
+    def __init__(self, pipeline, search, dtype=None, num_streams=1, long_texts="split"):
         super().__init__(pipeline, search, dtype, num_streams)
+        self._splits = long_texts == "split"
         longest = pipeline.max_source_length + pipeline.extra_length
         # Maximum number of tokens, EOS included, of a given or generated translation.
         self._max_target_length = min(longest, pipeline.model.config.max_length or longest)
@@ -36,6 +39,27 @@ class TranslatorFunctions(ServedFunctions):
         self._settings |= {
             "max_target_length": self._max_target_length,
             "sentence_profile": None if profile is None else profile.to_dict(),
+            "long_texts": long_texts,
+        }
+
+    def serving_default(self, text: Tensor) -> dict[str, Tensor]:
+        if not self._splits:
+            return super().serving_default(text)
+        tokenizer, profile = self._pipeline.source_tokenizer, self._pipeline.sentence_profile
+        parts = split_texts(
+            self.module.source_tokenizer,
+            text,
+            max(self._pipeline.max_source_length - 1, 1),  # EOS is added.
+            profile,
+            SentenceProfile.tags_of(profile, tokenizer),
+        )
+        answers = super().serving_default(parts.texts)
+        owners = parts.owners, parts.num_texts
+        truncated = tf.cast(answers["truncated"], tf.int32)
+        return {
+            "translation": join_answers(answers["translation"], parts),
+            "score": tf.math.unsorted_segment_mean(answers["score"], *owners),
+            "truncated": tf.math.unsorted_segment_max(truncated, *owners) > 0,
         }
 
     def score(self, text: Tensor, translation: Tensor) -> dict[str, Tensor]:

@@ -74,8 +74,8 @@ def test_sentences_end_where_a_reader_sees_it(text):
 @pytest.mark.parametrize("abbreviations", [(), ("0", "mr", "p.m", "z.b")])
 def test_a_graph_splits_in_the_same_places(abbreviations):
     generator = random.Random(7)
-    units = [" ", " ", "\n", "\n\n", "\xa0", "\u3000", ".", "...", "!", "?”", "。", "！」", "։", "।", "»",
-             "« ", "(", "A", "I", "b", "Mr", "z. B", "3", "p.m", "Haus", "ist", "Élan", "它", "ßt"]  # fmt: skip
+    units = [*"  .!Ib»(։।。它3A", "\n", "\n\n", "\xa0", "\u3000", "...", "?”", "！」", "« "]
+    units += ["Mr", "z. B", "p.m", "Haus", "ist", "Élan", "ßt"]
     texts = ["".join(generator.choices(units, k=generator.randrange(25))) for _ in range(5000)]
     found = split_sentences_in_graph(texts, abbreviations).to_list()
     expected = [split_sentences(text, abbreviations) for text in texts]
