@@ -25,6 +25,11 @@ _EITHER = "\"'“‘«»‹›"
 MARKS = ".,;:!?-–" + _CLOSING + _EITHER + "([{„"
 # White space of `str.strip`, as the inside of a class.
 SPACE = "\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+# A text that may have several sentences.
+MAY_BE_SEVERAL = (
+    f"(?s:.*)(?:[{_ENDS}][{re.escape(_CLOSING + _EITHER)}]*[{SPACE}]|[{_FULL_WIDTH_ENDS}]|"
+    f"\n[{SPACE}]*\n)(?s:.*)"
+)
 # An answer behind which no space is needed.
 ENDS_UNSPACED = f"(?s:.*)[{UNSPACED_LETTERS}][{re.escape(_CLOSING + _EITHER)}]*"
 # Characters that Unicode keeps out of texts: behind a possible end, and behind a certain one.

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_transformer.inference.sentence_ends import (
     ENDS_UNSPACED,
+    MAY_BE_SEVERAL,
     SPACE,
     split_sentences_in_graph,
 )
@@ -36,37 +37,41 @@ def split_texts(
     tags: Sequence[str],
 ) -> TextParts:
     """Returns the parts of strings `[batch]`; the arguments are those of `Translator._split`."""
-    tag_texts, rests = _split_tags(texts, tags)
-    sentences = split_sentences_in_graph(rests, profile.abbreviations if profile else ())
-    num_subwords, num_tags = (_lengths(tokenizer, of_all) for of_all in (texts, tag_texts))
-    is_whole, usual = num_subwords <= max_subwords, max_subwords
+    num_subwords, limit = _lengths(tokenizer, texts), max_subwords
+    may_be_several = tf.zeros(tf.shape(texts), tf.bool)
     if profile is not None:
-        usual = 0 if profile.single_sentences else profile.usual_length
-        max_subwords = min(max_subwords, max(profile.longest, 1))
-        is_single = sentences.row_lengths() < 2
+        limit = min(max_subwords, max(profile.longest, 1))
+        may_be_several = tf.strings.regex_full_match(texts, MAY_BE_SEVERAL)
         if not profile.single_sentences:
-            is_single |= num_subwords <= usual
-        is_whole = is_single & (num_subwords <= max_subwords)
-    tagged = _Tagged(tokenizer, tag_texts, num_tags)
-    limits = tf.where(is_whole, tf.int32.max, tf.maximum(max_subwords - num_tags, 1))
+            may_be_several &= num_subwords > profile.usual_length
+    # Most requests have single sentences, which take less time this way.
+    is_whole = (num_subwords <= limit) & ~may_be_several
     part_texts, owners = tf.cond(
         tf.reduce_all(is_whole),
         lambda: (texts, tf.range(tf.size(texts, tf.int64))),
-        lambda: _split(tagged, texts, sentences, is_whole, limits, usual),
+        lambda: _split(tokenizer, texts, num_subwords, is_whole, limit, profile, tags),
     )
     return TextParts(part_texts, owners, tf.size(texts))
 
 
-def _split(tagged, texts, sentences, is_whole, limits, usual):
+def _split(tokenizer, texts, num_subwords, is_whole, limit, profile, tags):
     """Returns the texts of the parts, and their owners."""
+    tag_texts, rests = _split_tags(texts, tags)
+    tagged = _Tagged(tokenizer, tag_texts, _lengths(tokenizer, tag_texts))
+    sentences = split_sentences_in_graph(rests, profile.abbreviations if profile else ())
+    is_whole |= (sentences.row_lengths() < 2) & (num_subwords <= limit)
     # All sentences of a whole text are one group.
+    limits = tf.where(is_whole, tf.int32.max, tf.maximum(limit - tagged.num_tags, 1))
+    usual = limit
+    if profile is not None:
+        usual = 0 if profile.single_sentences else profile.usual_length
     limits_of_groups = tf.where(is_whole, limits, tf.minimum(usual, limits))
     groups, sizes = tagged.join_while_they_fit(sentences, limits, limits_of_groups)
     owners = groups.value_rowids()
-    limits, *of_tags = (tf.gather(x, owners) for x in (limits, tagged.tag_texts, tagged.num_tags))
+    limits, *of_tags = (tf.gather(x, owners) for x in (limits, tag_texts, tagged.num_tags))
     # A sentence that is too long is split between words into parts of similar length.
     marked = tf.where(sizes > limits, _mark_word_ends(groups.values), groups.values)
-    words, tagged = tf.strings.split(marked, _WORD_END), _Tagged(tagged.tokenizer, *of_tags)
+    words, tagged = tf.strings.split(marked, _WORD_END), _Tagged(tokenizer, *of_tags)
     parts, _ = tagged.join_while_they_fit(words, limits, tagged.similar_limits(words, limits))
     owners, part_texts = tf.gather(owners, parts.value_rowids()), tagged.texts(parts)
     return tf.where(tf.gather(is_whole, owners), tf.gather(texts, owners), part_texts), owners

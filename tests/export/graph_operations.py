@@ -6,19 +6,19 @@
 ALLOWED = set(
     """
     AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd Bitcast BitwiseAnd
-    BitwiseOr BroadcastTo Cast ConcatV2 Const Cos Cumsum DisableCopyOnRead EnsureShape Equal
-    Erf Exp ExpandDims Fill Floor FloorDiv FloorMod GatherV2 Greater GreaterEqual Identity
-    IdentityN If IsFinite Less LessEqual Log LogicalAnd LogicalNot LogicalOr MatMul Max Maximum Mean
-    MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad PadV2 PartitionedCall
-    Placeholder Pow Prod RaggedGather RaggedRange
-    RaggedTensorFromVariant RaggedTensorToTensor RaggedTensorToVariant Range ReadVariableOp
-    RealDiv Relu Reshape RestoreV2 Round Rsqrt SaveV2 Select SelectV2
-    SentencepieceDetokenizeOp SentencepieceOp SentencepieceTokenizeOp Shape ShardedFilename
-    Sin Size Slice Softmax Split SplitV Sqrt Square SquaredDifference Squeeze
-    StatefulPartitionedCall StatelessIf StatelessWhile StaticRegexFullMatch StopGradient
-    StridedSlice StringJoin Sub Sum Tanh TensorListFromTensor TensorListGetItem
-    TensorListReserve TensorListSetItem TensorListStack TensorScatterUpdate Tile TopKV2 Transpose
-    UnicodeTranscode Unpack VarHandleOp Where ZerosLike
+    BitwiseOr BroadcastTo Cast ConcatV2 Const Cos Cumsum DenseBincount DisableCopyOnRead
+    EnsureShape Equal Erf Exp ExpandDims Fill Floor FloorDiv FloorMod GatherV2 Greater
+    GreaterEqual Identity IdentityN If IsFinite Less LessEqual Log LogicalAnd LogicalNot LogicalOr
+    MatMul Max Maximum Mean MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad
+    PadV2 PartitionedCall Placeholder Pow Prod RaggedGather RaggedRange RaggedTensorFromVariant
+    RaggedTensorToTensor RaggedTensorToVariant Range ReadVariableOp RealDiv Relu Reshape RestoreV2
+    Round Rsqrt SaveV2 Select SelectV2 SentencepieceDetokenizeOp SentencepieceOp
+    SentencepieceTokenizeOp Shape ShardedFilename Sin Size Slice Softmax Split SplitV Sqrt Square
+    SquaredDifference Squeeze StatefulPartitionedCall StatelessIf StatelessWhile
+    StaticRegexFullMatch StaticRegexReplace StopGradient StridedSlice StringJoin StringSplitV2 Sub
+    Sum Tanh TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem
+    TensorListStack TensorScatterUpdate Tile TopKV2 Transpose UnicodeTranscode Unpack
+    UnsortedSegmentJoin UnsortedSegmentMax UnsortedSegmentSum VarHandleOp Where ZerosLike
     """.split()
 )
 

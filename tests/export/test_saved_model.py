@@ -92,8 +92,12 @@ def test_a_fresh_process_answers_as_the_translator(exported, loaded, translator,
         assert texts == [answer.text for answer in row] + [""] * (4 - len(row))
         assert_close(scores[: len(row)], [answer.score for answer in row], scale=1.0)
     best = answers["serving_default"]
-    assert best["translation"] == [row[0] for row in found[0]] and best["translation"][0] == ""
-    assert best["score"] == [row[0] for row in found[1]]
+    texts = [text.decode("utf-8", "replace") for text in MIXED]
+    assert best["translation"] == translator.translate(texts) and best["translation"][0] == ""
+    whole = [index for index, text in enumerate(texts) if len(translator.split(text)) == 1]
+    assert len(whole) == len(texts) - 1  # LONG is split
+    scores = [[of_all[index] for index in whole] for of_all in (best["score"], found[1])]
+    assert_close(scores[0], [row[0] for row in scores[1]], scale=1.0)
     # The other signatures answer as in this process.
     for name in ("score", "attention", "limits"):
         names = loaded.signatures[name].structured_input_signature[1]
