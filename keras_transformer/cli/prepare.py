@@ -33,7 +33,7 @@ def vocab_options(parser):
     add_options(parser, {"--size N": text}, dest="vocab_size")
     text = "kind of vocabulary (default: %(default)s)"
     parser.add_argument("--type", choices=tuple(_SUFFIXES), default="bpe", help=text)
-    add_option(parser, settings.train_options()["normalization"])
+    add_option(parser, settings.all_options()["normalization"])
     text = "piece that no text splits, such as the tag '>>fra<<' of a corpus; not with subword"
     add_options(parser, {"--symbols TEXT": text}, action="extend", nargs="+", default=[])
 
