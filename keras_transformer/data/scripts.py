@@ -5,13 +5,14 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-# A letter of a script without spaces between words: Thai and Lao, Tibetan, Burmese, Khmer, Chinese
-# and Japanese with their punctuation.
-UNSPACED_LETTERS = (
-    "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uf900-\ufaff\uff01-\uff60\uff61-\uff9f\U00020000-\U0003134f"
+# Letters of Thai, of Chinese and Japanese with their punctuation: no space between two sentences.
+JOINED_LETTERS = (
+    "\u0e00-\u0e7f\u3001-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f"
+    "\U00020000-\U0003134f"
 )
-UNSPACED = re.compile(f"[{UNSPACED_LETTERS}]")
+# A letter of a script without spaces between words: also of Lao, Tibetan, Burmese and Khmer, which
+# have spaces between sentences.
+UNSPACED = re.compile(f"[{JOINED_LETTERS}\u0e80-\u0fff\u1000-\u109f\u1780-\u17ff]")
 # Letters in the form of their place in a word are other codes of the same letters.
 _FORMS = ("<initial>", "<medial>", "<final>", "<isolated>")
 _LIGATURES = {*range(0xFB00, 0xFB07), *range(0xFB13, 0xFB18)}  # Latin and Armenian

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from keras_transformer.data.scripts import UNSPACED_LETTERS
+from keras_transformer.data.scripts import JOINED_LETTERS
 
 # Ends before white space: Unicode's property Sentence_Terminal, "…", and the end of a Tibetan text.
 _ENDS = (
@@ -31,7 +31,7 @@ MAY_BE_SEVERAL = (
     f"\n[{SPACE}]*\n)(?s:.*)"
 )
 # An answer behind which no space is needed.
-ENDS_UNSPACED = f"(?s:.*)[{UNSPACED_LETTERS}][{re.escape(_CLOSING + _EITHER)}]*"
+ENDS_JOINED = f"(?s:.*)[{JOINED_LETTERS}][{re.escape(_CLOSING + _EITHER)}]*"
 # Characters that Unicode keeps out of texts: behind a possible end, and behind a certain one.
 _MAYBE, _END = "\ufdd0", "\ufdd1"
 _LAST_CASED = 0x1E943  # the last code of a letter with upper and lower case

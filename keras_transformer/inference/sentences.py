@@ -17,7 +17,7 @@ from annotated_types import Len
 
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.inference.sentence_ends import ENDS_UNSPACED, split_sentences, word_key
+from keras_transformer.inference.sentence_ends import ENDS_JOINED, split_sentences, word_key
 from keras_transformer.settings.base import (
     Allowed,
     CountOrZero,
@@ -189,7 +189,7 @@ def join_parts(parts: Iterable[TextPart], answers: Iterable[str]) -> str:
         if answer:
             joined += (gap if joined else "") + answer
             gap = ""
-        if part.ends_word and not re.fullmatch(ENDS_UNSPACED, joined):
+        if part.ends_word and not re.fullmatch(ENDS_JOINED, joined):
             gap = " "
     return joined
 

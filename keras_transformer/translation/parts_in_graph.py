@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_transformer.inference.sentence_ends import (
-    ENDS_UNSPACED,
+    ENDS_JOINED,
     MAY_BE_SEVERAL,
     SPACE,
     split_sentences_in_graph,
@@ -79,7 +79,7 @@ def _split(tokenizer, texts, num_subwords, is_whole, limit, profile, tags):
 
 def join_answers(answers: Tensor, parts: TextParts) -> Tensor:
     """Returns the answer to each text, strings `[batch]`, from those to its parts."""
-    needs_none = (answers == "") | tf.strings.regex_full_match(answers, ENDS_UNSPACED)
+    needs_none = (answers == "") | tf.strings.regex_full_match(answers, ENDS_JOINED)
     spaced = tf.strings.join([answers, tf.where(needs_none, "", " ")])
     joined = tf.strings.unsorted_segment_join(spaced, parts.owners, parts.num_texts)
     return tf.strings.regex_replace(joined, " $", "")

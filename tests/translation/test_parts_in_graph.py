@@ -74,13 +74,14 @@ def test_words_of_subword_nmt_stay_whole():
 
 def test_answers_are_joined_in_the_same_way():
     answers = [["A.", "", "B"], ["他走了。", "好", "Ja.", "走"], [""], ["", ""], ["「ね」", "はい"],
-               ["«Да»", "x"], ["A", ""], ["เขาไป", "แล้ว"]]  # fmt: skip
+               ["«Да»", "x"], ["A", ""], ["เขาไป", "แล้ว"], ["သွားတယ်။", "ok"]]  # fmt: skip
     owners = [owner for owner, parts in enumerate(answers) for _ in parts]
     flat = tf.constant([answer for parts in answers for answer in parts])
     found = join_answers(flat, TextParts(flat, tf.constant(owners, "int64"), len(answers)))
     expected = [join_parts([TextPart("x", [5])] * len(parts), parts) for parts in answers]
     assert [text.decode() for text in found.numpy()] == expected
     assert expected[1] == "他走了。好Ja. 走" and expected[4] == "「ね」はい"
+    assert expected[-2:] == ["เขาไปแล้ว", "သွားတယ်။ ok"]
 
 
 @pytest.mark.parametrize("long_texts", ["split", "truncate"])
