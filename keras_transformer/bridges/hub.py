@@ -11,29 +11,34 @@ import numpy as np
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import read_json
 
+# The architectures that can be imported, by `model_type`.
+KINDS = {"marian": "OPUS-MT", "m2m_100": "M2M100 and NLLB-200"}
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SAFE_WEIGHTS, _WEIGHTS = "model.safetensors", "pytorch_model.bin"
 
 
-def find_model(source: str | os.PathLike) -> pathlib.Path:
+def find_model(source: str | os.PathLike, kind: str | None = None) -> pathlib.Path:
     """Returns the folder of a published model, which is downloaded if it is on the hub.
 
     Args:
         source: A folder, or a name such as `"Helsinki-NLP/opus-mt-en-de"`, which needs
             huggingface_hub. A model in the hub's cache is not downloaded again.
+        kind: Its `model_type`; None for any of `KINDS`.
 
     Raises:
-        UserError: If there is no such model, or its architecture is not Marian.
+        UserError: If there is no such model, or its architecture is another one.
     """
     folder = pathlib.Path(source)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"Expected the folder of a model but {str(source)!r} is a file.")
     if not folder.exists():
         folder = _download(str(source))
-    kind = read_json(folder / "config.json").get("model_type")
-    if kind != "marian":
-        rule = "Models of Marian (OPUS-MT) can be imported, model_type 'marian'"
-        raise UserError(f"{rule}. Received: {str(source)!r} with model_type={kind!r}")
+    found = read_json(folder / "config.json").get("model_type")
+    if found not in ([kind] if kind else KINDS):
+        names = ", ".join(f"{name!r} ({text})" for name, text in KINDS.items())
+        rule = f"Models with these values of model_type can be imported: {names}"
+        rule = f"The model must have model_type={kind!r}" if kind else rule
+        raise UserError(f"{rule}. Received: {str(source)!r} with model_type={found!r}")
     _find_weights(folder)
     return folder
 
@@ -49,7 +54,7 @@ def _download(name):
             f"{name!r} is not a folder; a model on the hub needs huggingface_hub: "
             "pip install '.[hub]' in the folder of keras_transformer's source"
         ) from error
-    files = ["*.json", "*.spm", "README.md", _SAFE_WEIGHTS]
+    files = ["*.json", "*.spm", "*.bpe.model", "README.md", _SAFE_WEIGHTS]
     try:
         folder = pathlib.Path(snapshot_download(name, allow_patterns=files))
         if not (folder / _SAFE_WEIGHTS).exists():

@@ -53,7 +53,7 @@ _NEUTRAL = {
 # torch's default, which transformers does not write into files.
 _EPSILON = 1e-5
 # The logit of ids that must not be generated.
-_NEVER = -100.0
+NEVER = -100.0
 
 
 def load_opus_mt(source: str | os.PathLike, dtype: Any = None) -> Translator:
@@ -81,35 +81,28 @@ def load_opus_mt(source: str | os.PathLike, dtype: Any = None) -> Translator:
 
     Reference: Tiedemann and Thottingal (2020), "OPUS-MT", https://aclanthology.org/2020.eamt-1.61.
     """
-    folder = find_model(source)
+    folder = find_model(source, "marian")
     path = folder / "config.json"
     settings = read_json(path)
     is_shared = settings.get("share_encoder_decoder_embeddings", True)
     names = ("vocab.json",) if is_shared else ("vocab.json", "target_vocab.json")
-    vocabularies = [_read_vocabulary(folder / name) for name in names]
+    vocabularies = [read_vocabulary(folder / name) for name in names]
     with reading_values(path):
         config = _config(settings, [len(vocabulary) for vocabulary in vocabularies])
-        more = folder / "generation_config.json"
-        given = read_json(more).items() if more.exists() else ()
-        generation = {**settings, **{name: value for name, value in given if value is not None}}
-        _check_generation(generation, vocabularies[-1])
-        search = BeamSearch(
-            beam_size=generation.get("num_beams", 1),
-            length_penalty=generation.get("length_penalty", 1.0),
-            length_normalization="length",
-        )
+        generation = read_generation(folder, settings)
+        check_generation(generation, vocabularies[-1])
+        search = search_of(generation)
     source_tokenizer, target_tokenizer = _tokenizers(folder, vocabularies)
-    weights_path, tensors = read_weights(folder)
-    weights = _Weights(weights_path, tensors)
-    rows = [_published_rows(vocabulary) for vocabulary in vocabularies]
+    weights = PublishedWeights(*read_weights(folder))
+    rows = [published_rows(vocabulary) for vocabulary in vocabularies]
     weights.check(config, [len(vocabulary) for vocabulary in vocabularies])
     model = Transformer(config, dtype=dtype)
     weights.copy_to(model, rows)
-    origin = _origin(source, folder, settings)
+    origin = origin_of(source, folder, settings)
     return Translator(model, source_tokenizer, target_tokenizer, search, origin=origin)
 
 
-def _read_vocabulary(path):
+def read_vocabulary(path):
     """Returns the published ids by piece."""
     vocabulary = read_json(path)
     if sorted(map(repr, vocabulary.values())) != sorted(map(repr, range(len(vocabulary)))):
@@ -120,10 +113,40 @@ def _read_vocabulary(path):
     return vocabulary
 
 
-def _published_rows(vocabulary):
-    """Returns the published id of each of our ids; BOS is the padding that Marian begins with."""
-    special = [vocabulary[piece] for piece in ("<pad>", "<unk>", "<pad>", "</s>")]
+def published_rows(vocabulary: Mapping[str, int], start: str = "<pad>") -> list[int]:
+    """Returns the published id of each of our ids; BOS is `start`, which the decoder begins with.
+
+    Args:
+        vocabulary: Published ids by piece.
+        start: `"<pad>"` in Marian, `"</s>"` in fairseq.
+    """
+    special = [vocabulary[piece] for piece in ("<pad>", "<unk>", start, "</s>")]
     return [*special, *(number for number in range(len(vocabulary)) if number not in special)]
+
+
+def read_generation(folder: pathlib.Path, settings: Mapping) -> dict[str, Any]:
+    """Returns the settings of generation, which are in `config.json` or in a file of their own."""
+    path = folder / "generation_config.json"
+    given = read_json(path).items() if path.exists() else ()
+    return {**settings, **{name: value for name, value in given if value is not None}}
+
+
+def search_of(generation: Mapping[str, Any]) -> BeamSearch:
+    """Returns the search that settings of generation describe."""
+    return BeamSearch(
+        beam_size=generation.get("num_beams", 1),
+        length_penalty=generation.get("length_penalty", 1.0),
+        length_normalization="length",
+    )
+
+
+def model_sizes(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the sizes and rates of a model, but for its vocabulary."""
+    sizes = {}
+    for ours, names in NAMES.items():
+        received = [settings.get(name, 0.0 if "dropout" in name else None) for name in names]
+        sizes[ours] = peer.single(names[0].removeprefix("encoder_"), received)
+    return sizes
 
 
 def _config(settings, sizes):
@@ -137,10 +160,7 @@ def _config(settings, sizes):
         value = settings.get(name, allowed[0])
         rule = f"Models with {name}={allowed[-1]!r} can be imported"
         peer.check_supported(value is allowed[-1], rule, **{name: value})
-    values = {}
-    for ours, names in NAMES.items():
-        received = [settings.get(name, 0.0 if "dropout" in name else None) for name in names]
-        values[ours] = peer.single(names[0].removeprefix("encoder_"), received)
+    values = model_sizes(settings)
     # The ids, and BOS, which is padding in Marian.
     values["vocab_size"], *target_size = [size + 1 for size in sizes]
     return TransformerConfig(
@@ -153,7 +173,7 @@ def _config(settings, sizes):
     )
 
 
-def _check_generation(settings, vocabulary):
+def check_generation(settings, vocabulary, start="<pad>"):
     """Raises a `ValueError` if ids are others, or a setting asks for other answers than ours."""
     neutral: dict[str, Any] = {n: value for value, names in _NEUTRAL.items() for n in names.split()}
     # Padding is never generated, and an answer ends at its limit.
@@ -162,7 +182,7 @@ def _check_generation(settings, vocabulary):
         rule = f"A model whose files set `{name}` cannot be imported: the search would ignore it"
         received = settings.get(name)
         peer.check_supported(received in (None, value), rule, **{name: received})
-    pieces = {"pad_token_id": "<pad>", "eos_token_id": "</s>", "decoder_start_token_id": "<pad>"}
+    pieces = {"pad_token_id": "<pad>", "eos_token_id": "</s>", "decoder_start_token_id": start}
     for name, piece in pieces.items():
         rule = f"`{name}` must be the id of {piece!r}, {vocabulary[piece]}"
         peer.check_supported(
@@ -177,7 +197,7 @@ def _tokenizers(folder, vocabularies):
         if not path.is_file():
             rule = "Models with SentencePiece can be imported, and not those with BPE alone"
             raise UserError(f"{rule}. Received: {str(folder)!r} without {path.name}")
-        ids, by_id = _published_rows(vocabulary), {n: piece for piece, n in vocabulary.items()}
+        ids, by_id = published_rows(vocabulary), {n: piece for piece, n in vocabulary.items()}
         # A piece `<s>` is in some vocabularies; no text has it.
         pieces = [f"{by_id[n]}_" if by_id[n] in SPECIAL_PIECES else by_id[n] for n in ids[4:]]
         codes = [piece for piece in pieces if LANGUAGE.fullmatch(piece) and len(piece) > 4]
@@ -189,7 +209,7 @@ def _tokenizers(folder, vocabularies):
     return tokenizers
 
 
-def _origin(source, folder, settings):
+def origin_of(source, folder, settings):
     """Returns the name of a model, and the license in the head of its card."""
     name = settings.get("_name_or_path")
     origin = {"name": name if isinstance(name, str) and name else str(source)}
@@ -203,13 +223,13 @@ def _origin(source, folder, settings):
     return origin
 
 
-class _Weights:
+class PublishedWeights:
     """The tensors of a file by name, which must have the shapes of our model."""
 
     def __init__(self, path: pathlib.Path, tensors: Mapping):
         self._path, self._tensors = path, tensors
 
-    def _get(self, name, *shape):
+    def get(self, name, *shape):
         if name not in self._tensors:
             raise UserError(f"{str(self._path)!r} lacks the tensor {name!r}.")
         tensor = self._tensors[name]
@@ -220,13 +240,16 @@ class _Weights:
             )
         return tensor
 
-    def check(self, config: TransformerConfig, sizes: list[int]) -> None:
-        """Raises a `UserError` if the tensors do not fit, before a model is built."""
+    def check(self, config: TransformerConfig, sizes: list[int], num_computed: int = 0) -> None:
+        """Raises a `UserError` if the tensors do not fit, before a model is built.
+
+        `num_computed` is the number of weights that no file has.
+        """
         for matrix, size in zip(self._embeddings(sizes), sizes, strict=True):
-            self._get(matrix, size, config.d_model)
+            self.get(matrix, size, config.d_model)
         num_stored = sum(math.prod(tensor.shape) for tensor in self._tensors.values())
-        # BOS has a row of its own.
-        if count_parameters(config) > num_stored + 2 * (config.d_model + 1):
+        num_computed += 2 * (config.d_model + 1)  # BOS has a row of its own.
+        if count_parameters(config) > num_stored + num_computed:
             expected = f"{count_parameters(config):,} numbers of the model in config.json"
             raise UserError(
                 f"{str(self._path)!r} has {num_stored:,} numbers, fewer than the {expected}."
@@ -245,11 +268,11 @@ class _Weights:
         embeddings = (model.source_embedding, model.target_embedding)[-len(rows) :]
         names = self._embeddings(sizes)
         for layer, name, size, ids in zip(embeddings, names, sizes, rows, strict=True):
-            matrix = peer.array(self._get(name, size, d_model))[ids]
+            matrix = peer.array(self.get(name, size, d_model))[ids]
             peer.read({name: layer.embeddings}, {name: matrix}, reorder)
-        bias = peer.array(self._get("final_logits_bias", 1, sizes[-1]))[0, rows[-1]]
-        bias[[PAD_ID, BOS_ID]] = _NEVER
+        bias = peer.array(self.get("final_logits_bias", 1, sizes[-1]))[0, rows[-1]]
+        bias[[PAD_ID, BOS_ID]] = NEVER
         peer.read({"bias": model.target_embedding.bias}, {"bias": bias})
-        for variables, tensors in block_weights(model, lambda name, shape: self._get(name, *shape)):
+        for variables, tensors in block_weights(model, lambda name, shape: self.get(name, *shape)):
             peer.read(variables, tensors, reorder)
         check_finite(model, self._path)

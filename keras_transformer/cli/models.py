@@ -27,6 +27,11 @@ def import_options(parser):
     text = "folder of a model in transformers' format, or its name on the hub (OWNER/NAME)"
     parser.add_argument("source", metavar="SOURCE", help=text)
     add_options(parser, {"--output DIR": "model directory to write"}, required=True)
+    languages = {
+        "--source-language CODE": "language of the texts, such as en (M2M100) or eng_Latn (NLLB)",
+        "--target-language CODE": "language to translate into",
+    }
+    add_options(parser.add_argument_group("M2M100 and NLLB-200"), languages)
 
 
 def run_import(arguments):
@@ -36,11 +41,20 @@ def run_import(arguments):
     is_imported = path.is_file() and read_json(path).get("origin")
     layout = IMPORTED_MODEL if is_imported else dataclasses.replace(IMPORTED_MODEL, entries=set())
     layout.check_output(arguments.output)
-    find_model(arguments.source)  # Raises its errors before TensorFlow is loaded.
+    # Raises its errors before TensorFlow is loaded.
+    kind = read_json(find_model(arguments.source) / CONFIG_FILE)["model_type"]
+    given = arguments.source_language, arguments.target_language
+    if list(map(bool, given)) != [kind == "m2m_100"] * 2:
+        rule = "--source-language and --target-language are for models of many languages, which "
+        rule += "need both: M2M100 and NLLB-200"
+        raise UserError(f"{rule}. Received: {arguments.source!r} with model_type={kind!r}")
     load_backend()
-    from keras_transformer.bridges.opus_mt import load_opus_mt
+    from keras_transformer.bridges import load_m2m100, load_opus_mt
 
-    translator = load_opus_mt(arguments.source)
+    if kind == "m2m_100":
+        translator = load_m2m100(arguments.source, *given)
+    else:
+        translator = load_opus_mt(arguments.source)
     translator.save(arguments.output)
     languages = translator.source_tokenizer.languages
     origin = translator.origin or {}

@@ -81,11 +81,17 @@ def graph_subwords(pieces) -> GraphTokenizer:
 
 
 def graph_mapped_pieces(
-    model: bytes, pieces: Sequence[str], languages: Sequence[str]
+    model: bytes,
+    pieces: Sequence[str],
+    languages: Sequence[str],
+    controls: Sequence[str],
+    beginning: Sequence[int],
 ) -> GraphTokenizer:
     """Returns a `MappedTokenizer` in the graph; `pieces` are those of all ids."""
     tokenizer = _sentencepiece(model, tf.string)
-    table, known = _vocabulary(pieces)
+    table, _ = _vocabulary(pieces)
+    silent = {*controls, pieces[UNK_ID]}
+    shown = tf.constant(["" if piece in silent else piece for piece in pieces])
 
     def tokenize(text):
         has_code = tf.strings.regex_full_match(text, f"(?s)({LANGUAGE.pattern}).*")
@@ -96,12 +102,16 @@ def graph_mapped_pieces(
         rest = tf.strings.regex_replace(text, f"(?s)^{LANGUAGE.pattern}", "", replace_global=False)
         codes = tf.RaggedTensor.from_row_lengths(code[has_code], tf.cast(has_code, tf.int64))
         split = tf.concat([codes, tokenizer.tokenize(rest)], axis=1)
-        return split.with_flat_values(tf.cast(table.lookup(split.flat_values), tf.int32))
+        ids = split.with_flat_values(tf.cast(table.lookup(split.flat_values), tf.int32))
+        if beginning:
+            has_words = tf.cast(ids.row_lengths() > 0, tf.int64)
+            begin = tf.tile(tf.constant(beginning), [tf.reduce_sum(has_words)])
+            lengths = len(beginning) * has_words
+            ids = tf.concat([tf.RaggedTensor.from_row_lengths(begin, lengths), ids], axis=1)
+        return ids
 
     def detokenize(ids):
-        split = ids.with_flat_values(
-            tf.where(ids.flat_values == UNK_ID, "", tf.gather(known, ids.flat_values))
-        )
+        split = ids.with_flat_values(tf.gather(shown, ids.flat_values))
         joined = tf.strings.regex_replace(tf.strings.reduce_join(split, axis=-1), SPACE, " ")
         return tf.strings.regex_replace(joined, "^ +| +$", "")
 

@@ -135,9 +135,13 @@ class MappedTokenizer(_LookupTokenizer):
         pieces: Sequence of `str`, the vocabulary from id 4 on.
         languages: Language codes, pieces of the vocabulary. If there are any, each text to encode
             must begin with one of them.
+        controls: Pieces of the vocabulary that no text contains and that are decoded as nothing,
+            such as the languages of M2M100.
+        prefix: The control that is put in front of the ids of each text, or `""`.
 
     Raises:
-        UserError: If `model` is not a complete SentencePiece model, or a piece is repeated.
+        UserError: If `model` is not a complete SentencePiece model, a piece is repeated, or a
+            language, a control or the prefix is unknown.
 
     Example:
 
@@ -150,20 +154,35 @@ class MappedTokenizer(_LookupTokenizer):
 
     suffix = ".json"
 
-    def __init__(self, model: bytes, pieces: Sequence[str], languages: Sequence[str] = ()):
+    def __init__(
+        self,
+        model: bytes,
+        pieces: Sequence[str],
+        languages: Sequence[str] = (),
+        controls: Sequence[str] = (),
+        prefix: str = "",
+    ):
         super().__init__(pieces)
         # tensorflow-text may have another version of SentencePiece, which rounds sums of scores
         # differently. Sums of these scores are exact.
         self.model = rounded_scores(bytes(model))
         self._processor = load_processor(self.model)
-        self.languages = tuple(languages)
-        for language in self.languages:
-            if language not in self._pieces:
-                rule = "A language code must be a piece of the vocabulary"
-                raise UserError(f"{rule}. Received: {language!r}")
+        self.languages, self.controls, self.prefix = tuple(languages), tuple(controls), prefix
+        for piece in (*self.languages, *self.controls):
+            if piece not in self._ids:
+                rule = "A language code or a control must be a piece of the vocabulary"
+                raise UserError(f"{rule}. Received: {piece!r}")
+        if prefix and prefix not in self.controls:
+            raise UserError(f"The prefix must be one of the controls. Received: {prefix=}")
+        self._silent_ids = {UNK_ID, *(self._ids[piece] for piece in self.controls)}
 
     def __reduce__(self):
-        return type(self), (self.model, self._pieces[len(SPECIAL_PIECES) :], self.languages)
+        pieces = self._pieces[len(SPECIAL_PIECES) :]
+        return type(self), (self.model, pieces, self.languages, self.controls, self.prefix)
+
+    @property
+    def beginning(self) -> tuple[int, ...]:
+        return (self._ids[self.prefix],) if self.prefix else ()
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of every text, without BOS and EOS.
@@ -187,13 +206,14 @@ class MappedTokenizer(_LookupTokenizer):
             rests.append(without_surrogates(text[code.end() :] if code else text))
         split = self._processor.encode(rests, out_type=str)
         find = self._ids.get
-        return [
+        encoded = (
             [find(piece, UNK_ID) for piece in code + pieces]
             for code, pieces in zip(codes, split, strict=True)
-        ]
+        )
+        return [[*self.beginning, *ids] if ids else [] for ids in encoded]
 
     def _decode(self, ids):
-        pieces = (self._pieces[token] for token in ids if token != UNK_ID)
+        pieces = (self._pieces[token] for token in ids if token not in self._silent_ids)
         return "".join(pieces).replace(SPACE, " ").strip(" ")
 
     def spell(self, pieces: Sequence[str]) -> list[list[int]]:
@@ -205,6 +225,8 @@ class MappedTokenizer(_LookupTokenizer):
         content = {
             "pieces": self._pieces[len(SPECIAL_PIECES) :],
             "languages": self.languages,
+            "controls": self.controls,
+            "prefix": self.prefix,
             "sentencepiece": base64.b64encode(self.model).decode(),
         }
         return json.dumps(content, ensure_ascii=False).encode()
@@ -223,11 +245,14 @@ class MappedTokenizer(_LookupTokenizer):
             values = json.loads(content)
             model = base64.b64decode(values["sentencepiece"], validate=True)
             arguments = model, list(values["pieces"]), list(values["languages"])
+            # Files of older versions lack these.
+            controls, prefix = list(values.get("controls", ())), str(values.get("prefix", ""))
         except (ValueError, LookupError, TypeError, RecursionError, binascii.Error) as error:
             raise UserError("The file of the tokenizer is damaged.") from error
-        return cls(*arguments)
+        return cls(*arguments, controls, prefix)
 
     def in_graph(self) -> Any:
         from keras_transformer.data.graph_tokenizers import graph_mapped_pieces
 
-        return graph_mapped_pieces(self.model, self._pieces, self.languages)
+        of_text = self.languages, self.controls, self.beginning
+        return graph_mapped_pieces(self.model, self._pieces, *of_text)

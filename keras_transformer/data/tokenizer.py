@@ -59,6 +59,11 @@ class Tokenizer(abc.ABC):
             texts: Sequence of `str`.
         """
 
+    @property
+    def beginning(self) -> tuple[int, ...]:
+        """The ids that every text with words begins with, such as that of a language."""
+        return ()
+
     @abc.abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns the piece of the vocabulary for every id, for example to label plots.

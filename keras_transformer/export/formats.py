@@ -198,6 +198,9 @@ def export_folder(
                 f"The {chosen.layout.title} {rule}. Received: an Ensemble of {num_models}"
             )
         warn_of_constraints(pipeline.search, chosen.layout.title)
+        if begins := pipeline.target_tokenizer.pieces(pipeline.target_tokenizer.beginning):
+            message = "The %s does not know the language of its answers: let each begin with %s."
+            _LOGGER.warning(message, chosen.layout.title, " ".join(begins))
     check_export_directory(directory, format)
     with atomic_folder(directory) as aside:
         aside.mkdir()

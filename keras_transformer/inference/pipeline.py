@@ -315,6 +315,8 @@ class Pipeline(abc.ABC):
         text that each source is a part of, in ascending order; None if each text is one source.
         `per_source` are those of `BatchInference.search_batches`.
         """
+        if (beginning := self.target_tokenizer.beginning) and not per_source.get("prefixes"):
+            per_source["prefixes"] = [[*beginning]] * len(sources)
         owners = range(len(sources)) if owners is None else owners
         num_texts = owners[-1] + 1 if len(owners) else 0
         # The number of sources of each text that are not finished.

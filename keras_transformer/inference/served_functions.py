@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import keras_transformer
 from keras_transformer.data.tokenizer import EOS_ID, PAD_ID
-from keras_transformer.decoding import search_to_dict
+from keras_transformer.decoding import ForcedPrefix, search_to_dict
 from keras_transformer.inference.batch_inference import (
     default_batch_size,
     encode_and_search,
@@ -136,9 +136,13 @@ class ServedFunctions(abc.ABC):
             if search.is_random:
                 seed = (search.seed + tf.cast(starts[chunk], tf.int64)) % 2**31
                 options["seed"] = tf.cast(seed, tf.int32)
-            if constrain is not None:
-                options["constraints"] = [constrain(tf.gather(lengths, rows))]
             source = tf.gather(sources, rows)
+            options["constraints"] = []
+            if constrain is not None:
+                options["constraints"].append(constrain(tf.gather(lengths, rows)))
+            if beginning := pipeline.target_tokenizer.beginning:
+                begin = tf.tile([beginning], [tf.size(rows), 1])
+                options["constraints"].append(ForcedPrefix(begin))
             length = rounded_up(source_lengths[rows[0]])
             if longest_position is not None:
                 length = tf.minimum(length, longest_position)

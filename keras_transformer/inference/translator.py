@@ -268,6 +268,7 @@ class Translator(Pipeline):
                 part_prefixes.append(prefix if part.ids else "")
                 prefix = "" if part.ids else prefix
         encoded = self.target_tokenizer.encode_batch(part_prefixes)
+        encoded = [ids or [*self.target_tokenizer.beginning] for ids in encoded]
         for prefix, ids, limit in zip(part_prefixes, encoded, limits, strict=True):
             if ids and len(ids) >= limit:
                 raise UserError(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.bridges import load_opus_mt
-from keras_transformer.bridges.opus_mt import _published_rows, _read_vocabulary, _tokenizers
+from keras_transformer.bridges.opus_mt import _tokenizers, published_rows, read_vocabulary
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.errors import UserError
@@ -75,7 +75,7 @@ def test_logits_equal_transformers(kind, published):
     targets = translator.target_tokenizer.encode_batch(answers)
     logits = translator.model({"source": source, "target": padded([[2, *t] for t in targets])})
     name = "target_vocab.json" if kind == "two" else "vocab.json"
-    rows = _published_rows(_read_vocabulary(folder / name))
+    rows = published_rows(read_vocabulary(folder / name))
     for row, target in enumerate(targets):
         end = len(target) + 1
         assert_close(array(logits)[row, :end, 3:], want[row, :end][:, rows[3:]])
@@ -114,8 +114,8 @@ def test_ids_of_published_vocabularies_equal_transformers(name):
     transformers = pytest.importorskip("transformers")
     folder = published_files(name)
     tokenizer = transformers.MarianTokenizer.from_pretrained(str(folder))
-    vocabulary = _read_vocabulary(folder / "vocab.json")
-    tokenizers, rows = _tokenizers(folder, [vocabulary]), np.array(_published_rows(vocabulary))
+    vocabulary = read_vocabulary(folder / "vocab.json")
+    tokenizers, rows = _tokenizers(folder, [vocabulary]), np.array(published_rows(vocabulary))
     code = f"{PORTUGUESE} " if tokenizers[0].languages else ""
     texts = [code + text for text in (*SOURCES, *TARGETS, "ﬁ ½ Ａ 日本 🙂 e\u0301\u00a0x", "")]
     for ours, given in zip(tokenizers, ("text", "text_target"), strict=True):

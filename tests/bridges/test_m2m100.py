@@ -1,0 +1,237 @@
+"""Published M2M100 and NLLB-200 models equal transformers'; other languages are refused."""
+
+import json
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from keras_transformer.bridges import load_m2m100
+from keras_transformer.cli import main
+from keras_transformer.decoding import GreedySearch
+from keras_transformer.errors import UserError
+from keras_transformer.inference import Translator
+from tests.bridges.published import SOURCES, TARGETS
+from tests.closeness import assert_close
+from tests.layers.oracle_parameters import array
+
+# Codes of the source and of the target, and what is around them in a piece.
+LANGUAGES = {"m2m100": ("en", "de", "__{}__"), "nllb": ("eng_Latn", "deu_Latn", "{}")}
+RECIPE = {"max_length": 60}
+TEXTS = [*SOURCES, "an unknown ☃ word"]
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def published(request, tmp_path_factory):
+    """The folder of a small model with random weights, its translator, and transformers' model."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp(request.param)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter((SOURCES + TARGETS) * 3), model_prefix=str(folder / "sp"),
+        vocab_size=90, minloglevel=2, hard_vocab_limit=False, character_coverage=1.0,
+        model_type="bpe",
+    )  # fmt: skip
+    (folder / "sp.model").rename(folder / "sentencepiece.bpe.model")
+    processor = sentencepiece.SentencePieceProcessor(
+        model_file=str(folder / "sentencepiece.bpe.model")
+    )
+    source, target, piece = LANGUAGES[request.param]
+    codes = [piece.format(code) for code in (source, target, "xx")]
+    if request.param == "m2m100":
+        from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
+
+        codes = [piece.format(code) for code in FAIRSEQ_LANGUAGE_CODES["m2m100"]]
+    pieces = ["<s>", "<pad>", "</s>", "<unk>"]
+    pieces += [processor.id_to_piece(n) for n in range(3, processor.get_piece_size())]
+    if request.param == "m2m100":
+        text = json.dumps({piece: number for number, piece in enumerate(pieces)})
+        (folder / "vocab.json").write_text(text, encoding="utf-8")
+    special = {"additional_special_tokens": codes, "eos_token": "</s>"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    (folder / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    config = transformers.M2M100Config(
+        vocab_size=len(pieces) + len(codes) + 8, d_model=32, encoder_layers=2, decoder_layers=2,
+        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=48,
+        decoder_ffn_dim=48, max_position_embeddings=64, scale_embedding=True,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    model = transformers.M2M100ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * (0.25 if weight.dim() > 1 else 0.1))
+        model.model.shared.weight[1] = 0.0  # padding
+        model.model.shared.weight[2] *= 1.5
+    model.generation_config.update(num_beams=3, max_length=200)
+    model.save_pretrained(folder)
+    translator = load_m2m100(folder, source, target)
+    translator.extra_length = 12
+    numbers = {piece: number for number, piece in enumerate([*pieces, *codes])}
+    return folder, translator, model, processor, numbers, (codes, piece, source, target)
+
+
+def theirs(texts, published, language):
+    """The ids of texts: a language, the pieces, and the end of the sentence."""
+    _, _, _, processor, numbers, (_, piece, *_) = published
+    find = lambda name: numbers.get(name, numbers["<unk>"])  # noqa: E731
+    pieces = (processor.encode(text, out_type=str) for text in texts)
+    return [[numbers[piece.format(language)], *map(find, row), 2] for row in pieces]
+
+
+def padded(rows, value):
+    longest = max(map(len, rows))
+    return np.array([[*row, *[value] * (longest - len(row))] for row in rows])
+
+
+def our_rows(translator):
+    """The published id of each of our ids."""
+    size = translator.model.config.vocab_size - 1
+    return np.array([1, 3, 2, 2, 0, *range(4, size)])
+
+
+def test_ids_and_the_graph_equal_transformers(published):
+    folder, translator, _, _, _, (_, _, source, target) = published
+    rows = our_rows(translator)
+    for tokenizer, language in (
+        (translator.source_tokenizer, source),
+        (translator.target_tokenizer, target),
+    ):
+        ids = tokenizer.encode_batch([*TEXTS, "", " "])
+        assert ids[-2:] == [[], []]
+        assert [[*rows[row], 2] for row in ids[:-2]] == theirs(TEXTS, published, language)
+        assert tokenizer.decode(tokenizer.encode(TARGETS[0])) == TARGETS[0]
+        if "vocab.json" in {path.name for path in folder.iterdir()}:
+            from transformers import M2M100Tokenizer
+
+            files = folder / "vocab.json", folder / "sentencepiece.bpe.model"
+            other = M2M100Tokenizer(*map(str, files), src_lang=language)
+            assert theirs(TEXTS, published, language) == other(TEXTS)["input_ids"]
+
+
+@pytest.mark.tensorflow_only("the graph is TensorFlow's")
+def test_the_graph_has_the_same_ids(published):
+    _, translator, *_ = published
+    for tokenizer in (translator.source_tokenizer, translator.target_tokenizer):
+        ids, in_graph = tokenizer.encode_batch([*TEXTS, ""]), tokenizer.in_graph()
+        assert in_graph.tokenize([*TEXTS, ""]).to_list() == ids
+        texts = [text.decode() for text in in_graph.detokenize(padded(ids, 0)).numpy()]
+        assert texts == tokenizer.decode_batch(ids)
+
+
+def test_logits_equal_transformers(published):
+    torch = pytest.importorskip("torch")
+    _, translator, model, *_, (_, _, source, target) = published
+    sources, targets = theirs(TEXTS, published, source), theirs([*TARGETS, "x"], published, target)
+    begun = [[2, *row[:-1]] for row in targets]
+    ids = padded(sources, 1)
+    want = model(
+        input_ids=torch.tensor(ids), attention_mask=torch.tensor(ids != 1),
+        decoder_input_ids=torch.tensor(padded(begun, 1)),
+    ).logits.detach().numpy()  # fmt: skip
+    rows = our_rows(translator)
+    source = padded([[*row, 3] for row in translator.source_tokenizer.encode_batch(TEXTS)], 0)
+    ours = translator.target_tokenizer.encode_batch([*TARGETS, "x"])
+    inputs = {"source": source.astype("int32"), "target": padded([[2, *r] for r in ours], 0)}
+    found = array(translator.model(inputs))
+    for row, target in enumerate(ours):
+        end = len(target) + 1
+        assert_close(found[row, :end, 3:], want[row, :end][:, rows[3:]])
+    assert found[:, :, [0, 2]].max() < -50
+
+
+def test_greedy_answers_equal_transformers_and_begin_with_the_language(published, tmp_path):
+    torch = pytest.importorskip("torch")
+    _, translator, model, _, numbers, (_, piece, source, target) = published
+    rows = our_rows(translator)
+    answers = translator.hypotheses(TEXTS, GreedySearch())
+    for ids, [answer] in zip(theirs(TEXTS, published, source), answers, strict=True):
+        tokens = model.generate(
+            input_ids=torch.tensor([ids]), num_beams=1, do_sample=False,
+            forced_bos_token_id=numbers[piece.format(target)], bad_words_ids=[[1]],
+            max_new_tokens=len(ids) - 1 + translator.extra_length, max_length=None,
+        )[0].tolist()  # fmt: skip
+        found = [2, *rows[list(answer.tokens)]]
+        assert found == tokens[: len(found)]
+        assert found[1] == numbers[piece.format(target)] and piece.format(target) not in answer.text
+    translator.save(tmp_path)
+    texts = [*TEXTS, ""]
+    assert Translator.load(tmp_path).translate(texts) == translator.translate(texts)
+    begun = translator.translate(["a dog"], prefixes=["ein Hund"])[0]
+    assert begun.startswith("ein Hund")
+
+
+@pytest.mark.tensorflow_only("the export needs TensorFlow")
+def test_a_saved_model_answers_in_the_language(published, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    from keras_transformer.export import export_saved_model
+
+    _, translator, *_ = published
+    export_saved_model(translator, tmp_path / "1")
+    served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+    texts = [*TEXTS, "", f"{SOURCES[0]} {SOURCES[1]}"]
+    found = served(text=tf.constant(texts))["translation"].numpy()
+    assert [text.decode() for text in found] == translator.translate(texts)
+
+
+def test_ctranslate2_answers_alike_with_the_language_as_the_prefix(published, tmp_path, caplog):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="pip install ctranslate2")
+    from keras_transformer.export import export_ctranslate2
+
+    _, translator, *_, (_, piece, _, target) = published
+    export_ctranslate2(translator, tmp_path / "peer")
+    assert f"let each begin with {piece.format(target)}." in caplog.text
+    peer = ctranslate2.Translator(str(tmp_path / "peer"), intra_threads=1)
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    for text in TEXTS:
+        pieces = tokenizers[0].pieces(tokenizers[0].encode(text))
+        options = {"beam_size": 1, "min_decoding_length": 0}
+        options["target_prefix"] = [[piece.format(target)]]
+        limit = len(pieces) + translator.extra_length
+        [found] = peer.translate_batch([pieces], max_decoding_length=limit, **options)
+        [[answer]] = translator.hypotheses([text], GreedySearch())
+        tokens = [token for token in answer.tokens if token != 3]
+        assert found.hypotheses[0] == tokenizers[1].pieces(tokens)
+
+
+def test_the_model_is_adapted_and_its_labels_begin_with_the_language(published, tmp_path):
+    from keras_transformer.data import PairsCorpus
+    from keras_transformer.training import TrainingSettings, train
+
+    _, translator, *_ = published
+    translator.save(tmp_path / "start")
+    corpus = PairsCorpus(list(zip(SOURCES, TARGETS, strict=True)) * 4)
+    settings = TrainingSettings(
+        start_from=str(tmp_path / "start"), max_steps=2, lora=2, recipe=RECIPE
+    )
+    result = train(tmp_path / "adapted", corpus, corpus, settings)
+    tokenizer = result.translator.target_tokenizer
+    assert tokenizer.beginning == translator.target_tokenizer.beginning != ()
+    answers = result.translator.hypotheses(SOURCES)
+    assert all(answer.tokens[:1] == tokenizer.beginning for [answer, *_] in answers)
+
+
+@pytest.mark.parametrize("languages, message", [
+    (("xyz", None), "has no language 'xyz'"), ((None, "Deutsch"), "has no language 'Deutsch'"),
+])  # fmt: skip
+def test_an_unknown_language_is_refused(published, languages, message):
+    folder, *_, (_, _, *known) = published
+    given = [language or other for language, other in zip(languages, known, strict=True)]
+    with pytest.raises(UserError, match=message):
+        load_m2m100(folder, *given)
+
+
+def test_wrong_files_are_refused_in_one_line(published, tmp_path, capfd):
+    folder, *_, (_, _, source, target) = published
+    status = main(["import", str(folder), "--output", str(tmp_path / "out")])
+    assert status == 2 and "need both: M2M100 and NLLB-200" in capfd.readouterr().err
+    for name in ("sentencepiece.bpe.model", "special_tokens_map.json"):
+        copy = tmp_path / name
+        copy.mkdir()
+        for path in folder.iterdir():
+            if path.name != name:
+                (copy / path.name).symlink_to(path)
+        with pytest.raises(UserError, match=f"lacks {name}"):
+            load_m2m100(copy, source, target)
+    languages = "--source-language", source, "--target-language", target
+    assert main(["import", str(folder), "--output", str(tmp_path / "model"), *languages]) == 0
+    assert "license cc-by-nc-4.0" in capfd.readouterr().err
