@@ -92,7 +92,9 @@ def load_m2m100(
     # Reserved pieces of ours that the vocabulary has too, such as `<s>`, are in no text.
     names = [f"{pieces[n]}_" if pieces[n] in SPECIAL_PIECES else pieces[n] for n in rows[4:]]
     with reading_values(repr(str(folder / _SENTENCEPIECE))):
-        tokenizers = [MappedTokenizer(model, names, (), languages, piece) for piece in prefixes]
+        source_tokenizer, target_tokenizer = (
+            MappedTokenizer(model, names, (), languages, piece) for piece in prefixes
+        )
     weights = PublishedWeights(*read_weights(folder))
     num_positions = 2 * (config.max_length or 0) * config.d_model
     weights.check(config, [len(pieces)], num_computed=num_positions + config.vocab_size)
@@ -100,7 +102,7 @@ def load_m2m100(
     _copy(weights, transformer, rows)
     check_finite(transformer, folder)
     origin = origin_of(source, folder, settings)
-    return Translator(transformer, *tokenizers, search, origin=origin)
+    return Translator(transformer, source_tokenizer, target_tokenizer, search, origin=origin)
 
 
 def _read_pieces(folder: pathlib.Path):

@@ -68,8 +68,10 @@ def split_sentences(text: str, abbreviations: Sequence[str] = ()) -> list[str]:
     for pattern, replacement in rule.exceptions:
         marked = re.sub(pattern, replacement, marked)
     if not re.match(rule.begins_small, text):
-        marked = re.sub(*rule.small_letter, marked)
-    return re.sub(*rule.cut, marked).removesuffix(_END).split(_END)
+        pattern, replacement = rule.small_letter
+        marked = re.sub(pattern, replacement, marked)
+    pattern, replacement = rule.cut
+    return re.sub(pattern, replacement, marked).removesuffix(_END).split(_END)
 
 
 def split_sentences_in_graph(texts: Any, abbreviations: Sequence[str] = ()) -> Any:
