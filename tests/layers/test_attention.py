@@ -12,7 +12,7 @@ from keras_transformer.layers import (
     RotaryPosition,
     ScaledDotProductAttention,
 )
-from keras_transformer.layers.caches import FixedCache, GrowingCache
+from keras_transformer.layers.caches import FixedCache, GrowingCache, hypotheses_of
 from tests.closeness import assert_close
 from tests.layers import oracle_outputs
 from tests.layers.harness import WIDEST, decode, reloaded
@@ -250,3 +250,7 @@ def test_bad_arguments_and_calls_are_explained():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_hypotheses_of_sentences_lie_side_by_side():
+    assert array(hypotheses_of(ops.array([2, 0]), 3)).tolist() == [6, 7, 8, 0, 1, 2]

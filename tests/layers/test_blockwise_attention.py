@@ -64,6 +64,7 @@ MASKS = {
 @pytest.mark.parametrize("attend, size, queries, keys, is_causal, kind", [
     (attend_by_blocks, 4, 10, 10, True, "none"),
     (attend_by_blocks, 4, 7, 19, False, "padding"),
+    (attend_by_blocks, 4, 7, 10, False, "none"),
     (attend_by_blocks, 4, 13, 13, True, "of each query"),
     (attend_fused, None, 10, 10, True, "none"),
     (attend_fused, None, 10, 10, True, "padding"),

@@ -104,7 +104,7 @@ def test_a_quantized_matrix_has_a_gradient_and_its_lora_on_both_sides(mode):
     ids = np.arange(1, 30)
     lookup = array(layer(ids))  # This builds the layer.
     layer.embedding.quantize(mode)
-    layer.embedding.enable_lora(2)
+    layer.embedding.enable_lora(2, lora_alpha=3)
     generator = np.random.default_rng(0)
     for factor in (layer.embedding.lora_embeddings_a, layer.embedding.lora_embeddings_b):
         factor.assign(generator.normal(size=factor.shape))

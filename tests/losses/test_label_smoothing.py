@@ -57,6 +57,13 @@ def test_equals_the_explicit_soft_target_in_value_and_gradient(
     assert_close(gradient, expected * upstream[..., None], FLOAT)
 
 
+def test_a_loss_has_the_dtype_of_its_logits():
+    for dtype in {"float32", FLOAT}:
+        logits = ops.zeros((1, 2, 5), dtype=dtype)
+        loss = LabelSmoothedCrossEntropy(0.1)(ops.array([[1, 2]]), logits)
+        assert keras.backend.standardize_dtype(loss.dtype) == dtype
+
+
 def test_share_of_few_classes():
     """With one id, no other could share what is taken from the label: the loss is 0 anyway."""
     assert [uniform_share(0.1, num_classes) for num_classes in (1, 2, 5)] == [0.1, 0.2, 0.125]
