@@ -193,6 +193,7 @@ def test_ctranslate2_answers_alike_with_the_language_as_the_prefix(published, tm
         assert found.hypotheses[0] == tokenizers[1].pieces(tokens)
 
 
+@pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 def test_the_model_is_adapted_and_its_labels_begin_with_the_language(published, tmp_path):
     from keras_transformer.data import PairsCorpus
     from keras_transformer.training import TrainingSettings, train
