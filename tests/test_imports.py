@@ -1,4 +1,4 @@
-"""What an import loads and changes: the backend alone, and nothing else."""
+"""An import loads the backend alone and changes nothing else."""
 
 import importlib.util
 import os

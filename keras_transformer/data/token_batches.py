@@ -37,7 +37,7 @@ _PREFETCHED = 16
 
 
 class _Epochs(NamedTuple):
-    """The pairs of every epoch: all of a corpus, drawn from a mixture, or encoded anew."""
+    """The pairs of every epoch: all of a corpus, drawn from a mixture, or encoded again."""
 
     # From an epoch to its corpus and the indices of its pairs; None for each pair once.
     pairs: Callable[[int], tuple[Any, np.ndarray | None]]

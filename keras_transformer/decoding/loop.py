@@ -1,4 +1,4 @@
-"""What all searches compute with: the loop over steps, and a `top_k` with a fixed order of ties."""
+"""The loop over steps that all searches share, and a `top_k` with a fixed order of ties."""
 
 import functools
 import math

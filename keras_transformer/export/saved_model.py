@@ -75,8 +75,7 @@ def export_saved_model(
         dtype = choose_precision(dtype, translator.model.config)
         task = get_task(translator.task)
         model, search = translator.model, search or translator.search
-        own = {"long_texts": long_texts} if translator.task == "translation" else {}
-        functions = task.served_functions(translator, search, dtype, num_streams, **own)
+        functions = task.served_functions(translator, search, dtype, num_streams, long_texts)
         signatures = {name: getattr(functions.module, name) for name in functions.inputs}
         tf.saved_model.save(functions.module, str(aside), signatures=signatures)
         if isinstance(model, Transformer) and not quantized_parts(model):

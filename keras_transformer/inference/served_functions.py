@@ -47,7 +47,8 @@ class ServedFunctions(abc.ABC):
     """Base class of the signatures of a task, which are its methods.
 
     They compute with a copy of the pipeline's model in `dtype`, None for the model's. `num_streams`
-    parts of a request are searched at the same time.
+    parts of a request are searched at the same time. `long_texts` is "split" or "truncate", for
+    tasks that split texts.
 
     Attributes:
         precision: Name of the dtype policy of the copy.
@@ -59,8 +60,9 @@ class ServedFunctions(abc.ABC):
     inputs: ClassVar[dict[str, tuple[str, ...]]]
     outputs: ClassVar[tuple[str, str]]
 
-    def __init__(self, pipeline, search, dtype=None, num_streams=1):
+    def __init__(self, pipeline, search, dtype=None, num_streams=1, long_texts="split"):
         self._pipeline, self._num_streams = pipeline, num_streams
+        self._splits = long_texts == "split"
         self._model = copy_of(pipeline.model, dtype, StoredTransformer)
         self.precision = self._model.dtype_policy.name
         self._best, self._several = one_answer(search), search

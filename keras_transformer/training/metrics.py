@@ -1,4 +1,4 @@
-"""What is measured on a validation set: loss and accuracy per token, and scores of the answers."""
+"""Figures of a validation set: loss and accuracy per token, and scores of the answers."""
 
 import abc
 import functools

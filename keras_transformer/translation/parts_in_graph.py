@@ -108,7 +108,7 @@ def _lengths(tokenizer, texts):
 
 
 class _Tagged(NamedTuple):
-    """What is in front of the units of each text."""
+    """The tags in front of the units of each text."""
 
     tokenizer: Any
     tag_texts: Tensor  # strings [texts]

@@ -30,8 +30,7 @@ class TranslatorFunctions(ServedFunctions):
     outputs = ("translation", "translations")
 
     def __init__(self, pipeline, search, dtype=None, num_streams=1, long_texts="split"):
-        super().__init__(pipeline, search, dtype, num_streams)
-        self._splits = long_texts == "split"
+        super().__init__(pipeline, search, dtype, num_streams, long_texts)
         longest = pipeline.max_source_length + pipeline.extra_length
         # Maximum number of tokens, EOS included, of a given or generated translation.
         self._max_target_length = min(longest, pipeline.model.config.max_length or longest)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from keras_transformer.data.tokenizer_pair import load_tokenizer_file
 from tests.tiny_translator import sentence, tiny_tokenizer
 
 LINES = [sentence(2 + seed % 6, seed) for seed in range(120)]
@@ -69,3 +70,14 @@ def test_a_recipe_takes_the_vocabulary_of_the_corpus(succeed, prepared, unmeasur
     size = tiny_tokenizer().vocab_size
     output = succeed(*arguments, "--plan").output
     assert f"vocabulary          {size} bpe pieces for both languages" in output
+
+
+@pytest.mark.parametrize("normalization, expected", [(None, "x²"), ("nmt_nfkc", "x2")])
+def test_vocab_normalizes_as_it_is_told(normalization, expected, succeed, text, tmp_path):
+    path = tmp_path / "new.model"
+    given = ("--normalization", normalization) if normalization else ()
+    succeed(
+        "vocab", "--input", text("a.txt", ["x² and x2"]), "--output", path, "--size", 300, *given
+    )
+    tokenizer = load_tokenizer_file(path)
+    assert tokenizer.decode(tokenizer.encode("x²")) == expected

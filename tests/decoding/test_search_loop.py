@@ -82,7 +82,7 @@ def test_steps_have_the_sentences_that_are_left(search):
 
 
 def test_variables_are_read_at_each_call():
-    """What the function reads through `variables` may be trained between two calls."""
+    """A training between two calls changes the variables that the function reads."""
     weights = keras.Variable(np.eye(5)[[3, 3, 4, 3, 3]] * 9.0)  # BOS 2, then 4, then EOS 3
 
     def step(tokens, parents, state):

@@ -28,7 +28,7 @@ GERMAN_REFERENCES = ["Der Zug fährt um halb neun ab.", "Es kostet zwölf Euro u
 
 
 def test_several_references_and_the_parts_of_the_score():
-    """The parts are counted by eye: so many words, pairs, triples and fours are in a reference."""
+    """The parts are counted by hand: words, pairs, triples and fours that are in a reference."""
     score = corpus_bleu(HYPOTHESES, REFERENCES)
     assert_close(score.details["precisions"], 100 * np.array([13 / 15, 8 / 13, 4 / 11, 2 / 9]))
     assert (score.details["hypothesis_length"], score.details["reference_length"]) == (15, 16)

@@ -4,11 +4,16 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.models import Transformer, TransformerConfig
+from keras_transformer.data import PairsCorpus, SubwordTokenizer, train_sentencepiece
+from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.inference.tasks import get_task
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.training import (
+    BleuOnDev,
     Perplexity,
     TokenAccuracy,
     TokenLoss,
+    TrainingSettings,
     evaluate_tokens,
 )
 from tests.closeness import assert_close
@@ -73,3 +78,19 @@ def test_evaluate_tokens_has_the_same_means_without_dropout(batches):
 def test_refuse_what_has_no_axis_of_logits():
     with pytest.raises(ValueError, match=r"`y_pred` must have the shape \[batch, length, V\]"):
         TokenLoss()(np.array([[1, 2]]), np.zeros((1, 2)))
+
+
+def test_chrf_stands_beside_bleu():
+    score = BleuOnDev(["a b"], ["b a"], SubwordTokenizer(["a", "b"]))
+    for answer, details in (("b a", "chrF 100.00"), ("c", "chrF 0.00")):
+        score.hypotheses = [answer]
+        assert score.details() == details
+
+
+@pytest.mark.parametrize("tokenize, warns", [(None, True), ("zh", False)])
+def test_a_training_warns_of_validation_text_without_spaces(tokenize, warns, caplog):
+    corpus = PairsCorpus([("It rains today.", "今天下雨。"), ("I drink tea.", "我喝茶。")])
+    tokenizers = TokenizerPair(train_sentencepiece(corpus, 300, allow_fewer=True))
+    settings = TrainingSettings(task_settings={"bleu_tokenize": tokenize})
+    get_task("translation").make_score(corpus, tokenizers, settings, TrainingRecipe())
+    assert ("give --target-language CODE or --bleu-tokenize" in caplog.text) == warns

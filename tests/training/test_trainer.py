@@ -172,6 +172,9 @@ class Score(ScoreOnDev):
     def evaluate(self, model=None):
         return next(self.scores, 0.0)
 
+    def details(self):
+        return "chrF 12.30"
+
     def samples(self, number):
         return [("a b", "b", "a b"), ("c " * 200, "d", "c")][:number]
 
@@ -261,8 +264,10 @@ def test_a_damaged_checkpoint_does_not_stop_an_evaluation(tmp_path, caplog, monk
     damaged = tmp_path / "checkpoints" / "step-00000001.weights.h5"
     damage = AtStep(2, lambda _: damaged.write_bytes(damaged.read_bytes()[:1000]), before=True)
     changes = {"max_steps": 3, "checkpoint_every": 1, "evaluate_every": 2, "bleu_every": 1}
-    result = run(tmp_path, callbacks=[damage], **changes)
+    lines = []
+    result = run(tmp_path, lines, callbacks=[damage], **changes)
     assert [(row["step"], row["averaged"]) for row in result.history][0] == ("2", "1")
+    assert any("BLEU 1.00  chrF 12.30" in line for line in lines)
     assert "average is left out" in caplog.text and damaged.name in caplog.text
 
 
