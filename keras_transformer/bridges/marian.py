@@ -126,6 +126,7 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     dims = [None, config.d_model / config.num_heads]
     allowed = {"target_vocab_size": [None], "norm": ["post"], "position": ["sinusoidal"]}
     allowed |= {"sliding_window": [None], "key_dim": dims, "value_dim": dims}
+    allowed |= {"embedding_norm": [False]}
     _check_settings(config, "Marian has only models with", allowed)
     marian_config = transformers.MarianConfig(
         max_position_embeddings=max_length,

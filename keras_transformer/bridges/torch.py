@@ -215,6 +215,8 @@ def _export_stack(stack):
         peer.check_type("blocks", block, [_BLOCK_OF_STACK[type(stack)]])
     rule = "`position` must be None: torch's stacks add no positions"
     peer.check_supported(stack.position is None, rule, position=stack.position)
+    rule = "torch's stacks have no norm of the embedding"
+    peer.check_supported(not stack.embedding_norm, rule, embedding_norm=stack.embedding_norm)
     layers = [_export_block(block) for block in stack.blocks]
     norm = None
     if stack.norm_layer is not None:

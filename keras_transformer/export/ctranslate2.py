@@ -81,12 +81,15 @@ def _specification(translator, specs):
         "pre_norm": config.norm == "pre",
         "activation": specs.common_spec.Activation[activation],
         "head_dim": None if key_dim == default else int(key_dim),
+        "layernorm_embedding": config.embedding_norm,
     }
     encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, **options)
     decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **options)
     for stack_spec, stack in ((encoder, model.encoder), (decoder, model.decoder)):
         stack_spec.scale_embeddings = True
         stack_spec.position_encodings.encodings = _positions(translator, stack)
+        if stack.embedding_norm_layer is not None:
+            _set_norm(stack_spec.layernorm_embedding, stack.embedding_norm_layer)
         if stack.norm_layer is not None:
             _set_norm(stack_spec.layer_norm, stack.norm_layer)
     encoder.embeddings[0].weight = _values(model.source_embedding.embeddings)

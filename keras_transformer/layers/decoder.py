@@ -177,9 +177,10 @@ class Decoder(Stack):
             and `"sinusoidal"` otherwise.
         dropout: Dropout rate of the sum of embedding and position.
         final_norm: Whether a layer norm follows the last block; None adds one to pre-norm blocks.
-        epsilon: Added to the variance in the final norm.
+        epsilon: Added to the variance in the norms of the stack.
         seed: Integer seed of the dropout, or None.
         remat: Whether the gradient recomputes the blocks (`keras.remat`) to save memory.
+        embedding_norm: Whether a layer norm follows the sum of embedding and position, as in mBART.
 
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
@@ -237,8 +238,7 @@ class Decoder(Stack):
             padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         elif positions is None:
             positions = cache.length + ops.arange(length, dtype="int32")
-        x = inputs if self.position is None else self.position(inputs, positions=positions)
-        x, scores, caches = self.dropout_layer(x, training=training), [], []
+        x, scores, caches = self._embed(inputs, positions, training), [], []
         arguments = {
             "padding_mask": padding_mask,
             "encoder_padding_mask": combine_masks(encoder_padding_mask, encoder_outputs_mask),

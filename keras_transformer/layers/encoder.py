@@ -110,9 +110,10 @@ class Encoder(Stack):
             and `"sinusoidal"` otherwise.
         dropout: Dropout rate of the sum of embedding and position.
         final_norm: Whether a layer norm follows the last block; None adds one to pre-norm blocks.
-        epsilon: Added to the variance in the final norm.
+        epsilon: Added to the variance in the norms of the stack.
         seed: Integer seed of the dropout, or None.
         remat: Whether the gradient recomputes the blocks (`keras.remat`) to save memory.
+        embedding_norm: Whether a layer norm follows the sum of embedding and position, as in mBART.
 
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
@@ -157,8 +158,7 @@ class Encoder(Stack):
     ) -> Tensor | tuple[Tensor, list]:
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
-        x = inputs if self.position is None else self.position(inputs, positions=positions)
-        x, scores = self.dropout_layer(x, training=training), []
+        x, scores = self._embed(inputs, positions, training), []
         for block in self.blocks:
             if return_attention_scores:  # Blocks of other classes need not accept it.
                 x, block_scores = block(x, return_attention_scores=True, training=training, **masks)

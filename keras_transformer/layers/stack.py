@@ -176,6 +176,7 @@ class Stack(CompositeLayer):
         epsilon: float = 1e-6,
         seed: int | None = None,
         remat: bool = False,
+        embedding_norm: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -186,6 +187,7 @@ class Stack(CompositeLayer):
         self.epsilon = epsilon
         self.seed = seed
         self.remat = remat
+        self.embedding_norm = embedding_norm
         check_arguments(self, Stack)
         if not self.trainable:
             # Keras freezes the parts when `trainable` is set, not when it is an argument.
@@ -199,6 +201,9 @@ class Stack(CompositeLayer):
 
     def _build_parts(self, inputs_shape, *other_shapes):
         """Builds the layers, unless they were built before, elsewhere or from a file."""
+        self.embedding_norm_layer = None
+        if self.embedding_norm:
+            self.embedding_norm_layer = make_norm(self, "embedding_norm", inputs_shape)
         self.norm_layer, has_norm = None, self.final_norm
         if has_norm is None:
             # Pre-norm blocks do not normalize their last sum; post-norm blocks do.
@@ -209,6 +214,13 @@ class Stack(CompositeLayer):
         _build_once(self.position, inputs_shape)
         for block in self.blocks:
             _build_once(block, inputs_shape, *other_shapes)
+
+    def _embed(self, inputs: Tensor, positions: Tensor | None, training: bool | None) -> Tensor:
+        """Returns what the first block reads: embedding and position, normalized, with dropout."""
+        x = inputs if self.position is None else self.position(inputs, positions=positions)
+        if self.embedding_norm_layer is not None:
+            x = self.embedding_norm_layer(x, training=training)
+        return self.dropout_layer(x, training=training)
 
     def _keeps_shape(self) -> bool:
         positions = (type(None), SinusoidalPositionEncoding, LearnedPositionEmbedding)
@@ -232,6 +244,7 @@ class Stack(CompositeLayer):
             "epsilon": self.epsilon,
             "seed": self.seed,
             "remat": self.remat,
+            "embedding_norm": self.embedding_norm,
         }
 
     @classmethod

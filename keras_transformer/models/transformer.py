@@ -345,4 +345,5 @@ def _make_stack(stack_class, block_class, config, policy):
     position = config.position if config.position == "sinusoidal" else None
     if config.position == "learned":
         position = LearnedPositionEmbedding(config.max_length, **position_options)
-    return stack_class(blocks, position, **options, remat=config.remat, name=name)
+    options |= {"remat": config.remat, "embedding_norm": config.embedding_norm}
+    return stack_class(blocks, position, **options, name=name)

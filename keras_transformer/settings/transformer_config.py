@@ -52,6 +52,8 @@ class TransformerConfig(Settings):
             of training and costs a third of its time.
         output_bias: Whether the logits have a bias, one number for each target token; they have
             none in the paper.
+        embedding_norm: Whether a layer norm follows the sum of embedding and position, in encoder
+            and decoder, as in mBART; there is none in the paper.
 
     Example:
 
@@ -85,6 +87,7 @@ class TransformerConfig(Settings):
     flash_attention: bool | None = None
     remat: bool = False
     output_bias: bool = False
+    embedding_norm: bool = False
 
     def __post_init__(self):
         _check_activation(self.activation)
@@ -125,7 +128,7 @@ def count_parameters(config: TransformerConfig) -> int:
     norm = 2 * d
     encoder = config.num_encoder_layers * (attention + feed_forward + 2 * norm)
     decoder = config.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
-    final_norms = 2 * norm if config.norm == "pre" else 0
+    norms = 2 * norm * ((config.norm == "pre") + config.embedding_norm)
     positions = 0
     if config.position == "learned":
         positions = 2 * (config.max_length or 0) * d
@@ -135,7 +138,7 @@ def count_parameters(config: TransformerConfig) -> int:
         positions = num_blocks * (2 * config.max_distance + 1) * widths
     vocabulary = config.vocab_size + (config.target_vocab_size or 0)
     output_bias = config.output_vocab_size if config.output_bias else 0
-    return encoder + decoder + final_norms + positions + vocabulary * d + output_bias
+    return encoder + decoder + norms + positions + vocabulary * d + output_bias
 
 
 def head_widths(config: TransformerConfig) -> tuple[int, int]:

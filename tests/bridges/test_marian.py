@@ -91,6 +91,7 @@ def test_other_positions_and_other_models_are_refused():
     ({"norm": "pre"}, "norm='post'. Received: norm='pre'"),
     ({"position": "learned", "max_length": 9}, "Received: position='learned'"),
     ({"key_dim": 3}, "key_dim=None or 4.0. Received: key_dim=3"),
+    ({"embedding_norm": True}, "Received: embedding_norm=True"),
 ])  # fmt: skip
 def test_what_marian_does_not_have_is_refused(settings, message):
     model = Transformer(TransformerConfig(**{**SMALL, **settings}))

@@ -8,6 +8,7 @@ import pytest
 from keras_transformer.bridges import from_torch, to_torch
 from keras_transformer.layers import (
     DecoderBlock,
+    Encoder,
     EncoderBlock,
     MultiHeadAttention,
 )
@@ -120,6 +121,8 @@ def built(layer, *shapes):
     (lambda: built(EncoderBlock(**BLOCK, activation="silu"), SHAPE),
      "one of 'relu', 'gelu'. Received: activation='silu'"),
     (lambda: built(DecoderBlock(**BLOCK), SHAPE), "must have cross-attention"),
+    (lambda: built(Encoder([EncoderBlock(**BLOCK)], None, embedding_norm=True), SHAPE),
+     "no norm of the embedding. Received: embedding_norm=True"),
 ])  # fmt: skip
 def test_what_torch_does_not_have_is_refused(make, message):
     with pytest.raises(ValueError, match=message):

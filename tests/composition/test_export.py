@@ -67,7 +67,9 @@ MODELS = {
     "encoder_of_floats": (make_encoder_of_floats, FLOATS),
     "transformer": (tiny_transformer, {"source": IDS, "target": IDS}),
     "pre_norm_learned_transformer": (
-        lambda: tiny_transformer(norm="pre", position="learned", max_length=8, use_bias=True),
+        lambda: tiny_transformer(
+            norm="pre", position="learned", max_length=8, use_bias=True, embedding_norm=True
+        ),
         {"source": IDS, "target": IDS},
     ),
     "loss_model": (

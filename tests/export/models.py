@@ -9,7 +9,7 @@ from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
 # What a runtime could get wrong: where the norms stand, biases, positions, activation, epsilon.
 CONFIGS = [
-    {"output_bias": True},
+    {"output_bias": True, "embedding_norm": True},
     {"norm": "pre", "use_bias": True, "num_encoder_layers": 2},
     {"position": "learned", "max_length": 64, "activation": "gelu"},
     {"num_decoder_layers": 2, "activation": "silu", "norm_epsilon": 1e-2},

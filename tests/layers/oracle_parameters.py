@@ -52,6 +52,8 @@ def block_parameters(block):
 
 def stack_parameters(stack):
     params = {"blocks": [block_parameters(block) for block in stack.blocks]}
+    if stack.embedding_norm_layer is not None:
+        params["embedding_norm"] = norm_parameters(stack.embedding_norm_layer)
     if stack.norm_layer is not None:
         params["final_norm"] = norm_parameters(stack.norm_layer)
     if stack.position is not None and stack.position.weights:

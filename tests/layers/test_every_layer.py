@@ -131,6 +131,7 @@ OF_STACK = {
     "dropout": RATE,
     "final_norm": ("must be True or False", [0, "no"]),
     "remat": BOOLEAN,
+    "embedding_norm": BOOLEAN,
     "epsilon": NUMBER,
     "seed": SEED,
 }
@@ -221,10 +222,10 @@ CASES = {
     "pre_norm_encoder_with_learned_positions": case(
         stack(
             layers.Encoder, layers.EncoderBlock, norm="pre",
-            position=partial(layers.LearnedPositionEmbedding, 5),
+            position=partial(layers.LearnedPositionEmbedding, 5), embedding_norm=True,
         ),
         {"inputs": STATES, "padding_mask": PADDING},
-        15, oracle_outputs.stack, OF_STACK, num_seed_generators=3,
+        17, oracle_outputs.stack, OF_STACK, num_seed_generators=3,
     ),
     "decoder": case(
         stack(layers.Decoder, layers.DecoderBlock, dropout=0.0),

@@ -32,6 +32,7 @@ VARIANTS = {
     "paper": {"num_encoder_layers": 2, "num_decoder_layers": 2},
     "pre_norm": {"norm": "pre"},
     "learned": {"position": "learned", "max_length": 6},
+    "mbart": {"position": "learned", "max_length": 6, "norm": "pre", "embedding_norm": True},
     "heads_of_their_own": {"num_heads": 3, "key_dim": 2, "value_dim": 5},
     "two_vocabularies_with_biases": {
         "target_vocab_size": 15,

@@ -149,6 +149,8 @@ def stack(params, embedded, block, norm):
     learned = "positions" in params
     positions = params["positions"][:length] if learned else sinusoid(range(length), d_model)
     outputs = embedded + positions
+    if "embedding_norm" in params:  # mBART's
+        outputs = layer_norm(params["embedding_norm"], outputs)
     for block_params in params["blocks"]:
         outputs = block(block_params, outputs)
     return layer_norm(params["final_norm"], outputs) if norm == "pre" else outputs

@@ -126,6 +126,7 @@ def test_the_defaults_are_the_papers_base_model():
         "position": "sinusoidal", "max_length": None, "use_bias": False,
         "norm_epsilon": 1e-6, "max_distance": 16, "sliding_window": None,
         "flash_attention": None, "remat": False, "output_bias": False,
+        "embedding_norm": False,
     }  # fmt: skip
 
 
