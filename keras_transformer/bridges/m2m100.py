@@ -24,7 +24,7 @@ from keras_transformer.data.lookup_tokenizers import MappedTokenizer
 from keras_transformer.data.sentencepiece_tokenizer import load_processor
 from keras_transformer.data.tokenizer import BOS_ID, PAD_ID, SPECIAL_PIECES
 from keras_transformer.data.tokenizer_pair import LARGEST_VOCABULARY
-from keras_transformer.errors import UserError, did_you_mean
+from keras_transformer.errors import UserError
 from keras_transformer.files import read_json, read_small_file
 from keras_transformer.inference.model_directory import reading_values
 from keras_transformer.inference.translator import Translator
@@ -46,16 +46,17 @@ def load_m2m100(
     """Returns a `Translator` between two languages with a published M2M100 or NLLB-200 model.
 
     Its tokenizers put the piece of the source language in front of each text, and each answer
-    begins with that of the target language. The sinusoids of these models have other wavelengths
-    than the paper's, so the model has them as learned positions. `translator.origin` has the name
-    and the license: NLLB is not for commercial use.
+    begins with that of the target language; `translator.with_languages` chooses others. The
+    sinusoids of these models have other wavelengths than the paper's, so the model has them as
+    learned positions. `translator.origin` has the name and the license: NLLB is not for commercial
+    use.
 
     Args:
         source: A folder in transformers' format with `config.json`, `sentencepiece.bpe.model`,
             `special_tokens_map.json`, the weights and, for M2M100, `vocab.json`; or the name of a
             model on the hub, such as `"facebook/nllb-200-distilled-600M"`.
-        source_language: Code of the language of the texts, such as `"en"` for M2M100 and
-            `"eng_Latn"` for NLLB-200.
+        source_language: Code of the language of the texts: one of the model, such as `"eng_Latn"`
+            of NLLB-200, or one of ISO 639 that clearly means it, such as `"en"`.
         target_language: Code of the language to translate into.
         dtype: Dtype policy of the model; None for the global one.
 
@@ -78,8 +79,6 @@ def load_m2m100(
     pieces, languages, model = _read_pieces(folder)
     # Rows of the matrix that no text uses: of masks, and to make their number even.
     pieces += [f"unused{number}" for number in range(_num_unused(settings, len(pieces)))]
-    codes = {code.strip("_"): code for code in languages}
-    prefixes = [_piece_of(code, codes, source) for code in (source_language, target_language)]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     with reading_values(path):
         config = _config(settings)
@@ -92,9 +91,8 @@ def load_m2m100(
     # Reserved pieces of ours that the vocabulary has too, such as `<s>`, are in no text.
     names = [f"{pieces[n]}_" if pieces[n] in SPECIAL_PIECES else pieces[n] for n in rows[4:]]
     with reading_values(repr(str(folder / _SENTENCEPIECE))):
-        source_tokenizer, target_tokenizer = (
-            MappedTokenizer(model, names, (), languages, piece) for piece in prefixes
-        )
+        tokenizer = MappedTokenizer(model, names, (), languages)
+    tokenizers = [tokenizer.with_language(code) for code in (source_language, target_language)]
     weights = PublishedWeights(*read_weights(folder))
     num_positions = 2 * (config.max_length or 0) * config.d_model
     weights.check(config, [len(pieces)], num_computed=num_positions + config.vocab_size)
@@ -102,7 +100,7 @@ def load_m2m100(
     _copy(weights, transformer, rows)
     check_finite(transformer, folder)
     origin = origin_of(source, folder, settings)
-    return Translator(transformer, source_tokenizer, target_tokenizer, search, origin=origin)
+    return Translator(transformer, *tokenizers, search, origin=origin)
 
 
 def _read_pieces(folder: pathlib.Path):
@@ -130,13 +128,6 @@ def _read_pieces(folder: pathlib.Path):
         # Fairseq has four reserved ids, one more than SentencePiece, and a piece for masks.
         pieces = [*_RESERVED, *map(processor.id_to_piece, numbers)]
     return [*pieces, *languages], languages, model
-
-
-def _piece_of(code, codes, source):
-    if code not in codes:
-        near = did_you_mean(code, codes) or f"; known: {', '.join(sorted(codes))}"
-        raise UserError(f"{str(source)!r} has no language {code!r}{near}")
-    return codes[code]
 
 
 def _num_unused(settings, num_pieces):

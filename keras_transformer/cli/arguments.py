@@ -170,6 +170,20 @@ def add_model_option(group, **options) -> None:
     add_options(group, {"--model DIR": text}, action="append", **options)
 
 
+def add_language_options(group) -> None:
+    texts = {
+        "--source-language CODE": "language of the text, for a model of several languages",
+        "--target-language CODE": "language to translate into (default: the model's, for both)",
+    }
+    add_options(group, texts)
+
+
+def in_languages(pipeline: Any, arguments) -> Any:
+    """Returns a pipeline in the languages that the options name."""
+    given = arguments.source_language, arguments.target_language
+    return pipeline.with_languages(*given) if any(given) else pipeline
+
+
 def add_search_options(parser, n_best: bool = True) -> None:
     from keras_transformer.settings.presets import TrainingRecipe  # slow to import
 

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 
-from keras_transformer.cli.arguments import add_options
+from keras_transformer.cli.arguments import add_language_options, add_options, in_languages
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.cli.text_files import check_output
@@ -120,6 +120,7 @@ def attend_options(parser):
     add_options(files, options, required=True)
     text = "answer to draw; a parser's is a tree in brackets (default: the model's own)"
     add_options(files, {"--translation TEXT": text})
+    add_language_options(files)
     view = parser.add_argument_group("what is drawn, or shown first by a page")
     text = f"one of {', '.join(_KINDS)}; cross is the decoder's to the source"
     add_options(view, {"--attention KIND=cross": text}, choices=_KINDS)
@@ -148,6 +149,7 @@ def run_attend(arguments):
     from keras_transformer.inference.tasks import get_task
 
     pipeline = get_task(read_config(directory)["task"]).pipeline.load(directory)
+    pipeline = in_languages(pipeline, arguments)
     weights = evaluation.attention_weights(pipeline, arguments.sentence, arguments.translation)
     kind, numbers = arguments.attention, {"layer": arguments.layer, "head": arguments.head}
     if ending == ".html":

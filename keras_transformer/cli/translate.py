@@ -6,11 +6,13 @@ import math
 from keras_transformer.cli import text_files
 from keras_transformer.cli.arguments import (
     add_constraint_options,
+    add_language_options,
     add_line_options,
     add_long_lines,
     add_model_option,
     add_options,
     add_shortlist_option,
+    in_languages,
     load_pipeline,
 )
 from keras_transformer.cli.backend import load_backend
@@ -27,6 +29,7 @@ def translate_options(parser):
     files, batches = add_line_options(parser, "translated")
     text = "beginning of each answer, line by line; an empty line leaves it free"
     add_options(files, {"--prefix FILE": text})
+    add_language_options(files)
     add_long_lines(batches, ("split", "truncate", "error"), "split; error with --n-best")
     add_shortlist_option(batches)
     add_constraint_options(parser)
@@ -46,6 +49,7 @@ def run_translate(arguments):
         if total is not None:
             _check_prefixes(prefixes, total, arguments.prefix)
     translator, options = load_pipeline(arguments, "translation")
+    translator = in_languages(translator, arguments)
     if total is not None and arguments.long_lines == "error":
         for _ in _chunks(translator, arguments, prefixes):
             pass  # finds lines that are too long before anything is translated
@@ -110,6 +114,7 @@ def score_options(parser):
     }
     add_options(files, inputs, required=True)
     add_options(files, {"--output FILE": "file of scores (default: standard output)"})
+    add_language_options(files)
     add_options(parser, {"--per-token": "write the log-probability of each token too"})
     batches = parser.add_argument_group("batches")
     add_options(batches, {"--batch-size N=32": "number of sentences computed at once"})
@@ -125,7 +130,7 @@ def run_score(arguments):
     load_backend()
     from keras_transformer import Translator
 
-    translator = Translator.load(arguments.model)
+    translator = in_languages(Translator.load(arguments.model), arguments)
     if arguments.long_lines != "truncate":
         limits = translator.max_source_length, repr(arguments.source)
         text_files.check_lengths(

@@ -13,6 +13,7 @@ from keras_transformer.cli.arguments import (
     add_option,
     add_options,
     add_shortlist_option,
+    in_languages,
     is_given,
     load_pipeline,
     options_of,
@@ -87,7 +88,8 @@ class TranslationCommands(TaskCommands):
         for name in _DATASET:
             add_option(group, options[name])
         text = "language to translate into, such as zh, which chooses BLEU's tokenizer; for de and "
-        text += "en, the tokenized BLEU of older papers is printed too"
+        text += "en, the tokenized BLEU of older papers is printed too (default: that of a --model "
+        text += "of several languages)"
         add_options(group, {"--target-language CODE": text})
         text = f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: that of the "
         text += "language, 13a for most)"
@@ -112,8 +114,10 @@ class TranslationCommands(TaskCommands):
         make_bleu(tokenize)  # Raises if a package is missing.
         lines, references, report = _texts_to_score(arguments)
         if arguments.model:
-            lines, details = _translate(self.task.name, arguments, lines)
+            lines, details, own_language = _translate(self.task.name, arguments, lines)
             report |= details
+            language = language or own_language
+            tokenize = arguments.tokenize or bleu_tokenizer(language)
         warn_without_spaces(references[0], tokenize, "give --target-language CODE or --tokenize")
         case = {"lowercase": arguments.lowercase}
         scores = [
@@ -134,7 +138,8 @@ def _texts_to_score(arguments):
     if arguments.dataset:
         return _dataset_to_score(arguments)
     for flag in _DATASET_FLAGS:
-        if is_given(arguments, flag):
+        # A model of several languages has that of the text as a choice.
+        if is_given(arguments, flag) and not (arguments.model and flag == "--source-language"):
             raise UserError(f"{flag} goes with --dataset.")
     if not arguments.reference:
         raise UserError("The references come from --reference FILE or from --dataset NAME.")
@@ -167,9 +172,14 @@ def _dataset_to_score(arguments):
 
 
 def _translate(task, arguments, sources):
+    """Returns the answers to sources, their entries in the report, and the answers' language."""
     translator, options = load_pipeline(arguments, task)
     from keras_transformer.decoding import search_to_dict
 
+    # Of another model, the options name the languages of the dataset and of BLEU.
+    names_dataset = arguments.dataset or arguments.source_language is None
+    if translator.target_tokenizer.language or not names_dataset:
+        translator = in_languages(translator, arguments)
     long_lines = arguments.long_lines or "split"
     if long_lines == "error":
         limits = translator.max_source_length, repr(arguments.source)
@@ -182,4 +192,5 @@ def _translate(task, arguments, sources):
     say(f"translated {len(sources):,} lines in {seconds:.1f} s")
     text_files.report_split(translator, len(sources))
     text_files.save_answers(arguments.output, hypotheses)
-    return hypotheses, {"search": search_to_dict(options["search"]), "seconds": round(seconds, 2)}
+    details = {"search": search_to_dict(options["search"]), "seconds": round(seconds, 2)}
+    return hypotheses, details, translator.target_tokenizer.language

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.task_commands import Corpora
 from keras_transformer.errors import UserError
+from keras_transformer.files import current_file
+from keras_transformer.layouts import SEPARATE_TOKENIZERS
 from keras_transformer.settings.base import (
     File,
     Folder,
@@ -97,7 +99,22 @@ def open_corpora(kind: str, values: dict[str, Any]) -> Corpora:
         corpora = [TfdsCorpus(name, n, *languages, data_dir=folder) for n in splits]
     else:
         corpora = _open_texts(values)
-    return Corpora(corpora[0], corpora[1], also_valid=also_valid)
+    return Corpora(*corpora, *_tokenizers_in_languages(values), also_valid=also_valid)
+
+
+def _tokenizers_in_languages(values):
+    """Returns the tokenizers of a model of several languages in those to adapt it to, or none."""
+    languages = values["source_language"], values["target_language"]
+    folder = values["start_from"]
+    if not folder or values["vocabulary"] or not any(languages):
+        return None, None
+    from keras_transformer.data.tokenizer_pair import TokenizerPair
+
+    is_shared = not current_file(folder, f"{SEPARATE_TOKENIZERS[0]}.json").is_file()
+    if is_shared or not (pair := TokenizerPair.load(folder, is_shared)).of_target.language:
+        return None, None
+    known = zip((pair.source, pair.of_target), languages, strict=True)
+    return tuple(tokenizer.with_language(code or tokenizer.language) for tokenizer, code in known)
 
 
 def open_known_corpus(values: Mapping[str, Any]) -> Any:

@@ -3,11 +3,14 @@
 import base64
 import binascii
 import collections
+import copy
+import functools
 import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from keras_transformer.data.languages import language_pieces
 from keras_transformer.data.sentencepiece_tokenizer import (
     load_processor,
     rounded_scores,
@@ -15,7 +18,7 @@ from keras_transformer.data.sentencepiece_tokenizer import (
     without_surrogates,
 )
 from keras_transformer.data.tokenizer import LANGUAGE, SPACE, SPECIAL_PIECES, UNK_ID, Tokenizer
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, did_you_mean
 
 # ASCII only, as in TensorFlow's string operations: a no-break space is part of its piece.
 WHITESPACE = re.compile(r"[ \t\n\r\f\v]+")
@@ -180,9 +183,31 @@ class MappedTokenizer(_LookupTokenizer):
         pieces = self._pieces[len(SPECIAL_PIECES) :]
         return type(self), (self.model, pieces, self.languages, self.controls, self.prefix)
 
+    def __copy__(self):
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))  # The copy shares the processor and the vocabulary.
+        return other
+
     @property
     def beginning(self) -> tuple[int, ...]:
         return (self._ids[self.prefix],) if self.prefix else ()
+
+    @property
+    def language(self) -> str:
+        return self.prefix.strip("_")
+
+    @functools.cached_property
+    def language_ids(self) -> dict[str, int]:
+        return {code: self._ids[piece] for code, piece in language_pieces(self.controls).items()}
+
+    def with_language(self, code: str) -> "MappedTokenizer":
+        if code not in self.language_ids:
+            known = sorted(piece.strip("_") for piece in self.controls)
+            near = did_you_mean(code, known) or f": {', '.join(known) or 'it has none'}"
+            raise UserError(f"The model has no language {code!r}{near}")
+        other = copy.copy(self)
+        other.prefix = self._pieces[self.language_ids[code]]
+        return other
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of every text, without BOS and EOS.

@@ -64,6 +64,27 @@ class Tokenizer(abc.ABC):
         """The ids that every text with words begins with, such as that of a language."""
         return ()
 
+    @property
+    def language(self) -> str:
+        """The code of the language that stands before texts; `""` without one."""
+        return ""
+
+    @property
+    def language_ids(self) -> dict[str, int]:
+        """The id of each language that can stand before texts, by its codes."""
+        return {}
+
+    def with_language(self, code: str) -> "Tokenizer":
+        """Returns this tokenizer with the id of another language before each text.
+
+        Args:
+            code: One of `language_ids`.
+
+        Raises:
+            UserError: If there is no such language.
+        """
+        raise UserError(f"This model has no languages to choose from. Received: {code!r}")
+
     @abc.abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns the piece of the vocabulary for every id, for example to label plots.

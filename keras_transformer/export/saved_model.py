@@ -4,6 +4,7 @@ import os
 import pathlib
 from typing import Any
 
+from keras_transformer.data.languages import LANGUAGES
 from keras_transformer.export.formats import export_folder
 from keras_transformer.inference.model_directory import choose_precision
 from keras_transformer.inference.pipeline import Pipeline
@@ -84,7 +85,7 @@ def export_saved_model(
         path = directory.resolve()
         name = path.parent.name if path.name.isdecimal() else path.name
         requests = [
-            (signature, dict.fromkeys(inputs, texts))
+            (signature, {n: [""] * len(texts) if n in LANGUAGES else texts for n in inputs})
             for texts in warmup_texts(translator.source_tokenizer)
             for signature, inputs in functions.inputs.items()
         ]

@@ -133,7 +133,7 @@ def read_tokenizers(directory: str | os.PathLike, config: dict) -> TokenizerPair
 
 
 def check_same_vocabularies(directories, tokenizers):
-    """Raises an error that names two directories whose vocabularies differ, if any."""
+    """Raises an error that names two directories whose vocabularies or languages differ, if any."""
     first, *others = map(_vocabularies, tokenizers)
     for directory, other in zip(directories[1:], others, strict=True):
         for side, pieces in first.items():
@@ -143,6 +143,13 @@ def check_same_vocabularies(directories, tokenizers):
                     f"{str(directories[0])!r} and {str(directory)!r}, whose {side} vocabularies, "
                     f"of {len(pieces):,} and {len(other[side]):,} pieces, differ"
                 )
+    first, *others = (f"{pair.source.language} to {pair.of_target.language}" for pair in tokenizers)
+    for directory, other in zip(directories[1:], others, strict=True):
+        if other != first:
+            raise UserError(
+                "Models answer together if they have the same languages. Received: "
+                f"{str(directories[0])!r} from {first} and {str(directory)!r} from {other}"
+            )
 
 
 def _vocabularies(pair):

@@ -2,6 +2,7 @@
 
 import abc
 import collections
+import copy
 import logging
 import os
 import pathlib
@@ -253,6 +254,32 @@ class Pipeline(abc.ABC):
         """The tokenizers of source and target."""
         is_shared = self.target_tokenizer is self.source_tokenizer
         return TokenizerPair(self.source_tokenizer, None if is_shared else self.target_tokenizer)
+
+    def with_languages(
+        self, source_language: str | None = None, target_language: str | None = None
+    ) -> Self:
+        """Returns a pipeline of other languages, with the same model.
+
+        Args:
+            source_language: Code of the language of the texts, such as `"fr"`: one of the model's,
+                or a code of ISO 639 that clearly means one. None for that of this pipeline.
+            target_language: Code of the language of the answers.
+
+        Raises:
+            UserError: If the model has no such language, or a single pair of languages.
+
+        Example:
+
+        >>> from keras_transformer import Translator
+        >>> translator = Translator.load("models/m2m100")  # doctest: +SKIP
+        >>> translator.with_languages("fr", "zu").translate(["Un chien court."])  # doctest: +SKIP
+        """
+        other = copy.copy(self)  # It shares the model and the compiled functions.
+        if source_language is not None:
+            other.source_tokenizer = self.source_tokenizer.with_language(source_language)
+        if target_language is not None:
+            other.target_tokenizer = self.target_tokenizer.with_language(target_language)
+        return other
 
     def max_lengths(self, num_tokens: Tensor) -> Tensor:
         """Returns the maximum number of tokens of each answer, with EOS, int32 `[batch]`.

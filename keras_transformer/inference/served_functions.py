@@ -57,7 +57,7 @@ class ServedFunctions(abc.ABC):
         module: `tf.Module` to save, with the weights, the tokenizers and the signatures.
     """
 
-    inputs: ClassVar[dict[str, tuple[str, ...]]]
+    inputs: dict[str, tuple[str, ...]]
     outputs: ClassVar[tuple[str, str]]
 
     def __init__(self, pipeline, search, dtype=None, num_streams=1, long_texts="split"):
@@ -89,20 +89,26 @@ class ServedFunctions(abc.ABC):
             function = tf.function(method, input_signature=signature, autograph=False)
             setattr(module, name, function)
 
-    def serving_default(self, text: Tensor) -> dict[str, Tensor]:
-        (answers, scores), truncated = self._answer(text, self._best)
+    def serving_default(
+        self, text: Tensor, source_language: Tensor = None, target_language: Tensor = None
+    ) -> dict[str, Tensor]:
+        languages = source_language, target_language
+        (answers, scores), truncated = self._answer(text, self._best, languages)
         return {self.outputs[0]: answers[:, 0], "score": scores[:, 0], "truncated": truncated}
 
-    def n_best(self, text: Tensor) -> dict[str, Tensor]:
-        (answers, scores), truncated = self._answer(text, self._several)
+    def n_best(
+        self, text: Tensor, source_language: Tensor = None, target_language: Tensor = None
+    ) -> dict[str, Tensor]:
+        languages = source_language, target_language
+        (answers, scores), truncated = self._answer(text, self._several, languages)
         return {self.outputs[1]: answers, "scores": scores, "truncated": truncated}
 
     @abc.abstractmethod
-    def _answer(self, text, search):
-        """Returns the result of `_search`, and bool `[batch]`: whether each source was cut."""
+    def _answer(self, text, search, languages):
+        """Returns the result of `_search`, and bool `[batch]`: whether each source was cut.
 
-    def _encode_source(self, text):
-        return encode(self.module.source_tokenizer, text, self._pipeline.max_source_length)
+        `languages` are strings `[batch]` of source and target, or None for a model without.
+        """
 
     def _limits(self, text):
         """Returns the outputs of the signature `limits` that all tasks share."""
@@ -116,12 +122,13 @@ class ServedFunctions(abc.ABC):
             "settings": tf.fill(tf.shape(text), json.dumps(self._settings)),
         }
 
-    def _search(self, sources, lengths, search, write, constrain=None):
+    def _search(self, sources, lengths, search, write, constrain=None, beginnings=None):
         """Returns the answers and the scores `[batch, n]` of ragged sources.
 
         The rows are sorted by length, longest first, and searched in chunks, `num_streams` at the
         same time. `lengths` is the argument of `Pipeline.max_lengths`. `write(tokens, scores)`
         returns the answers `[batch, n]`; `constrain(lengths)` returns a constraint for some rows.
+        The answers begin with `beginnings`, int32 `[batch, length]`.
         """
         pipeline, longest_position = self._pipeline, self._model.config.max_length
         limits = pipeline.max_lengths(lengths)
@@ -142,15 +149,15 @@ class ServedFunctions(abc.ABC):
             options["constraints"] = []
             if constrain is not None:
                 options["constraints"].append(constrain(tf.gather(lengths, rows)))
-            if beginning := pipeline.target_tokenizer.beginning:
-                begin = tf.tile([beginning], [tf.size(rows), 1])
-                options["constraints"].append(ForcedPrefix(begin))
+            if beginnings is not None:
+                options["constraints"].append(ForcedPrefix(tf.gather(beginnings, rows)))
             length = rounded_up(source_lengths[rows[0]])
             if longest_position is not None:
                 length = tf.minimum(length, longest_position)
             source = padded(source, length)
             if (shortlist := getattr(pipeline, "shortlist", None)) is not None:
-                options["token_ids"] = shortlist.token_ids_in_graph(source)
+                begin = () if beginnings is None else beginnings
+                options["token_ids"] = shortlist.token_ids_in_graph(source, begin)
             limits_here = tf.gather(limits, rows)
             result = encode_and_search(self._model, source, limits_here, search, **options)
             missing = longest_limit - tf.shape(result.tokens)[2]

@@ -125,18 +125,19 @@ class Shortlist:
         others = np.flatnonzero(~is_listed)[: size - len(listed)]
         return np.sort(np.concatenate([listed, others])).astype("int32")
 
-    def token_ids_in_graph(self, source: Any) -> Any:
-        """Returns `token_ids` of sources without prefixes, as operations of TensorFlow.
+    def token_ids_in_graph(self, source: Any, prefixes: Any = ()) -> Any:
+        """Returns `token_ids`, as operations of TensorFlow.
 
         Args:
-            source: Ids of the sources, int32 `[batch, length]`, with padding.
+            source, prefixes: Ids, int32 `[batch, length]`, with padding.
         """
         import tensorflow as tf
 
         if self.vocab_size < SIZES[0]:
             return None
         candidates = tf.reshape(tf.gather(self.candidates, source), [-1])
-        listed = tf.concat([self.frequent, candidates], axis=0)[:, None]
+        prefixes = tf.reshape(tf.cast(prefixes, tf.int32), [-1])
+        listed = tf.concat([self.frequent, candidates, prefixes], axis=0)[:, None]
         is_listed = tf.zeros([self.vocab_size], tf.bool)
         is_listed = tf.tensor_scatter_nd_update(is_listed, listed, tf.fill([tf.size(listed)], True))
         sizes = tf.constant(SIZES)

@@ -270,7 +270,7 @@ class Translator(Pipeline):
         encoded = self.target_tokenizer.encode_batch(part_prefixes)
         encoded = [ids or [*self.target_tokenizer.beginning] for ids in encoded]
         for prefix, ids, limit in zip(part_prefixes, encoded, limits, strict=True):
-            if ids and len(ids) >= limit:
+            if prefix and len(ids) >= limit:
                 raise UserError(
                     f"The prefix {textwrap.shorten(prefix, 60)!r} has {len(ids)} tokens; its "
                     f"translation may have at most {limit}, the end of the sentence included."
@@ -393,10 +393,11 @@ def _encode_words(tokenizer, name, texts):
     ids, lengths = [], []
     for text in _checked_texts(name, texts):
         code = next((code for code in tokenizer.languages if text.startswith(code)), "")
-        # Each word is encoded behind the language code of its text, which only the first keeps.
+        # Each word is encoded behind the language of its text, which only the first keeps.
         words = [code * (number > 0) + word for number, word in enumerate(text.split())]
         pieces = tokenizer.encode_batch(words)
-        pieces[1:] = [word[bool(code) :] for word in pieces[1:]]
+        num_before = bool(code) + len(tokenizer.beginning)
+        pieces[1:] = [word[num_before:] for word in pieces[1:]]
         ids.append([token for word in pieces for token in word])
         lengths.append(list(map(len, pieces)))
     return ids, lengths

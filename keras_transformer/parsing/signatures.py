@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from keras_transformer.errors import UserError
-from keras_transformer.inference.served_functions import ServedFunctions
+from keras_transformer.inference.served_functions import ServedFunctions, encode
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.parsing.trees import NO_TREE, PLACEHOLDER
 
@@ -34,9 +34,10 @@ class ParserFunctions(ServedFunctions):
             "max_tree_tokens": self._pipeline.max_lengths(num_words),
         }
 
-    def _answer(self, text, search):
+    def _answer(self, text, search, languages):
         words = _split_words(text)
-        sources, truncated = self._encode_source(_joined(words))
+        tokenizer, longest = self.module.source_tokenizer, self._pipeline.max_source_length
+        sources, truncated = encode(tokenizer, _joined(words), longest)
         num_words = tf.cast(words.row_lengths(), tf.int32)
 
         def write(tokens, scores):

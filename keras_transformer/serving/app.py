@@ -17,6 +17,7 @@ import uvicorn
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from keras_transformer.data.languages import LANGUAGES
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.serving import ServerSettings, page
 from keras_transformer.serving.batches import Batches
@@ -223,7 +224,9 @@ class Server:
         return await asyncio.to_thread(page.model_page, list(map(self.model, self.models)))
 
     async def _answer_page(self, body, name, method):
-        model, inputs = self.model(name), ("text",) if method == "parts" else ("text", "answer")
+        model, inputs = self.model(name), ("text",)
+        if method != "parts":
+            inputs = ("text", "answer", *(LANGUAGES if model.languages else ()))
         if method == "attention":  # The browser sends a form, and shows the answer as a page.
             content = {"inputs": urllib.parse.parse_qs(body.decode("latin-1"))}
         else:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import pathlib
 import threading
 from collections.abc import Iterable, Mapping
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer.data.languages import LANGUAGES
 from keras_transformer.errors import UserError
 from keras_transformer.files import current_file, read_json
 from keras_transformer.layouts import (
@@ -93,7 +95,7 @@ class ServedModel:
             rule = "A model needs a signature `serving_default` from strings [batch]"
             raise UserError(f"{rule}. Received: {str(self.path)!r} with {[*self.signatures]}")
         signature = self.signatures["serving_default"]
-        signature(dict.fromkeys(signature.inputs, [b"a"]))
+        signature({name: [b"" if name in LANGUAGES else b"a"] for name in signature.inputs})
 
     def metadata(self) -> dict[str, Any]:
         """Returns the answer to `/metadata`; it traces all signatures."""
@@ -119,6 +121,14 @@ class ServedModel:
             "model_spec": spec,
             "metadata": {"signature_def": {"signature_def": signatures}},
         }
+
+    @functools.cached_property
+    def languages(self) -> dict[str, Any]:
+        """The codes of a model's languages, and its own; none for a model without a choice."""
+        if LANGUAGES[0] not in self.signatures["serving_default"].inputs:
+            return {}
+        [settings] = self.signatures["limits"]({"text": [b""]})["settings"]
+        return {name: json.loads(settings)[name] for name in ("languages", *LANGUAGES)}
 
     @functools.cached_property
     def card(self) -> dict[str, Any]:

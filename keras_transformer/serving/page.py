@@ -61,11 +61,17 @@ def parts(model: ServedModel, lines: Sequence[str]) -> dict:
     return {"parts": parts_of_lines}
 
 
-def pairs(model: ServedModel, texts: list[str], answers: list[str]) -> dict:
+def pairs(model: ServedModel, texts: list[str], answers: list[str], *languages: list[str]) -> dict:
     """Returns the aligned words of each text and its answer; none if they are long or many."""
     if _are_long(texts + answers) or not hasattr(model.pipeline, "align"):
         return {"pairs": [[] for _ in texts]}
-    return {"pairs": [found.pairs for found in model.pipeline.align(texts, answers)]}
+    pipeline = _in_languages(model, languages)
+    return {"pairs": [found.pairs for found in pipeline.align(texts, answers)]}
+
+
+def _in_languages(model, languages):
+    """Returns the pipeline of a model in the languages of the first text."""
+    return model.pipeline.with_languages(*(codes[0] for codes in languages))
 
 
 def _are_long(texts):
@@ -73,13 +79,15 @@ def _are_long(texts):
     return is_long or len(texts) > _MOST_TEXTS
 
 
-def attention(model: ServedModel, texts: list[str], answers: list[str]) -> Response:
+def attention(
+    model: ServedModel, texts: list[str], answers: list[str], *languages: list[str]
+) -> Response:
     """Returns the page of the attention between the first text and its answer."""
     if model.pipeline is None:
         raise RequestError(_NOTE)
     if _are_long(texts + answers):
         raise RequestError(f"Attention is drawn for texts of up to {_MOST_BYTES:,} bytes")
-    weights = attention_weights(model.pipeline, texts[0], answers[0])
+    weights = attention_weights(_in_languages(model, languages), texts[0], answers[0])
     with tempfile.TemporaryDirectory() as folder:
         page = attention_page(weights, pathlib.Path(folder, "page.html"), title=texts[0])
         return Response(page.read_bytes(), media_type="text/html")
@@ -98,6 +106,7 @@ def _card(model):
         "path": urllib.parse.quote(model.name, safe=""),
         "title": title,
         "has_files": has_files,
+        **model.languages,
         "facts": facts,
         "note": "" if has_files else _NOTE,
     }

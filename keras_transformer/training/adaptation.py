@@ -97,6 +97,7 @@ class StartingModel:
         self._known = self.tokenizers = read_tokenizers(self._directory, config)
         model = config["model"]
         self.vocab_sizes = model.vocab_size, model.target_vocab_size
+        self._keeps_vocabulary = True
         source, target = given
         if source is None:
             return
@@ -104,6 +105,7 @@ class StartingModel:
             target = self._known.target
         pair = TokenizerPair(source, target)
         if _contents(pair) == _contents(self._known):
+            self.tokenizers = pair  # They may be in other languages.
             return
         if settings.lora is not None:
             rule = "`lora` trains no embeddings, so the vocabulary must be that of `start_from`"
@@ -118,6 +120,7 @@ class StartingModel:
             rule = "The model to start from has a vocabulary for each language: give it two, as in "
             raise UserError(f"{rule}a prepared corpus. Received: one for both")
         self.tokenizers, self.vocab_sizes = pair, pair.sizes
+        self._keeps_vocabulary = False
 
     def with_tags(self, profile: SentenceProfile) -> SentenceProfile:
         """Returns the profile with those tags of this model too that the vocabulary has."""
@@ -136,7 +139,7 @@ class StartingModel:
         model = read_model(self._directory, self._config)
         pair, known = self.tokenizers, self._known
         parts = ["encoder", "decoder"]
-        if pair is known:
+        if self._keeps_vocabulary:
             parts += ["source_embedding", "target_embedding"]
         try:
             for name in parts:
@@ -144,7 +147,7 @@ class StartingModel:
         except ValueError as error:
             message = "The settings must not change the weights of the model to start from"
             raise UserError(f"{message}: {one_line(error)}") from error
-        if pair is known:
+        if self._keeps_vocabulary:
             return
         if not pair.is_shared:
             layers = transformer.source_embedding, model.source_embedding
@@ -156,7 +159,10 @@ class StartingModel:
 
 
 def _contents(pair):
-    return [tokenizer and tokenizer._file_content() for tokenizer in pair]
+    """Returns the files of tokenizers, all in one language if they have several."""
+    given = [tokenizer for tokenizer in pair if tokenizer is not None]
+    same = [t.with_language(min(t.language_ids)) if t.language_ids else t for t in given]
+    return [tokenizer._file_content() for tokenizer in same]
 
 
 def _copy_rows(layer, known_layer, tokenizer, known, report):

@@ -8,6 +8,7 @@ processed in chunks of bounded size, which limits its memory.
 import tensorflow as tf
 from keras import ops
 
+from keras_transformer.data.languages import LANGUAGES
 from keras_transformer.data.tokenizer import BOS_ID, PAD_ID
 from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.served_functions import ServedFunctions, encode, padded
@@ -23,14 +24,24 @@ _BLANK = r"[\pZ\t-\r\x1c-\x1f\x{85}]*"
 class TranslatorFunctions(ServedFunctions):
     """The signatures of a translator; the arguments are those of `ServedFunctions`."""
 
-    inputs = {
+    inputs: dict[str, tuple[str, ...]] = {
         **dict.fromkeys(("serving_default", "n_best", "limits"), ("text",)),
         **dict.fromkeys(("score", "attention"), ("text", "translation")),
     }
     outputs = ("translation", "translations")
 
     def __init__(self, pipeline, search, dtype=None, num_streams=1, long_texts="split"):
+        tokenizers = pipeline.source_tokenizer, pipeline.target_tokenizer
+        self.has_languages = all(tokenizer.language_ids for tokenizer in tokenizers)
+        if self.has_languages:
+            named = {n: (*texts, *LANGUAGES) for n, texts in self.inputs.items() if n != "limits"}
+            self.inputs = self.inputs | named
         super().__init__(pipeline, search, dtype, num_streams, long_texts)
+        if self.has_languages:
+            self.module.languages = [_language_table(tokenizer) for tokenizer in tokenizers]
+            codes = {number: code for code, number in reversed(tokenizers[0].language_ids.items())}
+            self._settings["languages"] = sorted(codes.values())
+            self._settings |= dict(zip(LANGUAGES, (t.language for t in tokenizers), strict=True))
         longest = pipeline.max_source_length + pipeline.extra_length
         # Maximum number of tokens, EOS included, of a given or generated translation.
         self._max_target_length = min(longest, pipeline.model.config.max_length or longest)
@@ -41,9 +52,11 @@ class TranslatorFunctions(ServedFunctions):
             "long_texts": long_texts,
         }
 
-    def serving_default(self, text: Tensor) -> dict[str, Tensor]:
+    def serving_default(
+        self, text: Tensor, source_language: Tensor = None, target_language: Tensor = None
+    ) -> dict[str, Tensor]:
         if not self._splits:
-            return super().serving_default(text)
+            return super().serving_default(text, source_language, target_language)
         tokenizer, profile = self._pipeline.source_tokenizer, self._pipeline.sentence_profile
         parts = split_texts(
             self.module.source_tokenizer,
@@ -52,7 +65,10 @@ class TranslatorFunctions(ServedFunctions):
             profile,
             SentenceProfile.tags_of(profile, tokenizer),
         )
-        answers = super().serving_default(parts.texts)
+        languages = [source_language, target_language]
+        if self.has_languages:
+            languages = [tf.gather(codes, parts.owners) for codes in languages]
+        answers = super().serving_default(parts.texts, *languages)
         owners = parts.owners, parts.num_texts
         truncated = tf.cast(answers["truncated"], tf.int32)
         return {
@@ -61,8 +77,15 @@ class TranslatorFunctions(ServedFunctions):
             "truncated": tf.math.unsorted_segment_max(truncated, *owners) > 0,
         }
 
-    def score(self, text: Tensor, translation: Tensor) -> dict[str, Tensor]:
-        sources, targets, truncated = self._encode_pairs(text, translation)
+    def score(
+        self,
+        text: Tensor,
+        translation: Tensor,
+        source_language: Tensor = None,
+        target_language: Tensor = None,
+    ) -> dict[str, Tensor]:
+        languages = source_language, target_language
+        sources, targets, truncated = self._encode_pairs(text, translation, languages)
         length = tf.cast(targets.bounding_shape()[1], tf.int32)
 
         def score_rows(start, end):
@@ -87,8 +110,8 @@ class TranslatorFunctions(ServedFunctions):
             "truncated": truncated,
         }
 
-    def attention(self, text: Tensor, translation: Tensor) -> dict[str, Tensor]:
-        sources, targets, truncated = self._encode_pairs(text, translation)
+    def attention(self, text: Tensor, translation: Tensor, *languages: Tensor) -> dict[str, Tensor]:
+        sources, targets, truncated = self._encode_pairs(text, translation, languages)
         lengths = [tf.cast(ids.bounding_shape()[1], tf.int32) for ids in (targets, sources)]
 
         def attend_rows(start, end):
@@ -116,34 +139,60 @@ class TranslatorFunctions(ServedFunctions):
         num_subwords = tf.minimum(limits["num_tokens"], self._pipeline.max_source_length) - 1
         return {**limits, "max_translation_tokens": self._pipeline.max_lengths(num_subwords)}
 
-    def _answer(self, text, search):
-        sources, truncated = self._encode_source(text)
+    def _answer(self, text, search, languages):
+        language_ids = self._language_ids(languages)
+        sources, truncated = self._encode("source", text, language_ids)
         num_subwords = tf.cast(sources.row_lengths(), tf.int32) - 1
+        beginnings = language_ids and language_ids["target"][:, None]
 
         def write(tokens, scores):
             tokens = tf.where((num_subwords == 0)[:, None, None], PAD_ID, tokens)
             flat = tf.reshape(tokens, [-1, tf.shape(tokens)[-1]])  # [batch * n, length]
             return tf.reshape(self.module.target_tokenizer.detokenize(flat), tf.shape(scores))
 
-        answers, scores = self._search(sources, num_subwords, search, write)
+        options = {"write": write, "beginnings": beginnings}
+        answers, scores = self._search(sources, num_subwords, search, **options)
         scores = tf.where(self._lacks_language(text, sources)[:, None], float("-inf"), scores)
         return (answers, scores), truncated
 
+    def _language_ids(self, languages):
+        """Returns int32 `[batch]` by side from the codes of languages, -1 for an unknown one."""
+        if not self.has_languages:
+            return None
+        tables = zip(self.module.languages, languages, strict=True)
+        source, target = (table.lookup(codes) for table, codes in tables)
+        is_known = (source >= 0) & (target >= 0)
+        ids = {"source": source, "target": target}
+        return {side: tf.where(is_known, numbers, -1) for side, numbers in ids.items()}
+
+    def _encode(self, side, text, language_ids):
+        """Returns `encode` of texts in these languages; a text in an unknown one has no ids."""
+        tokenizer = getattr(self._pipeline, f"{side}_tokenizer")
+        longest = {"source": self._pipeline.max_source_length, "target": self._max_target_length}
+        if language_ids is not None:
+            text = tf.where(language_ids[side] >= 0, text, "")
+        ids, is_cut = encode(getattr(self.module, f"{side}_tokenizer"), text, longest[side])
+        if language_ids is not None:
+            wanted = tf.gather(language_ids[side], ids.value_rowids())
+            is_language = ids.flat_values == tokenizer.language_ids[tokenizer.language]
+            ids = ids.with_flat_values(tf.where(is_language, wanted, ids.flat_values))
+        return ids, is_cut
+
     def _lacks_language(self, text, sources):
-        """Returns bool `[batch]`: whether each text lacks the code that its tokenizer needs."""
-        if not self._pipeline.source_tokenizer.languages:
+        """Returns bool `[batch]`: whether each text lacks a language that its model knows."""
+        if not self._pipeline.source_tokenizer.languages and not self.has_languages:
             return tf.zeros(tf.shape(text), tf.bool)
         return (sources.row_lengths() == 1) & ~tf.strings.regex_full_match(text, _BLANK)
 
-    def _encode_pairs(self, text, translation):
+    def _encode_pairs(self, text, translation, languages):
         check = tf.debugging.assert_equal(
             tf.shape(text), tf.shape(translation), "There must be one translation for each text."
         )
         with tf.control_dependencies([check]):
             text = tf.identity(text)
-        sources, is_cut = self._encode_source(text)
-        tokenizer = self.module.target_tokenizer
-        targets, is_target_cut = encode(tokenizer, translation, self._max_target_length)
+        language_ids = self._language_ids(languages)
+        sources, is_cut = self._encode("source", text, language_ids)
+        targets, is_target_cut = self._encode("target", translation, language_ids)
         return sources, targets, is_cut | is_target_cut
 
     def _pieces(self, tokenizer, ids):
@@ -151,6 +200,14 @@ class TranslatorFunctions(ServedFunctions):
         vocabulary = tf.constant(tokenizer.pieces(range(tokenizer.vocab_size)))
         pieces = ids.with_flat_values(tf.gather(vocabulary, ids.flat_values))
         return pieces.to_tensor(default_value="")
+
+
+def _language_table(tokenizer):
+    """Returns the table from codes to the ids of languages, with `""` for the tokenizer's own."""
+    ids = tokenizer.language_ids | {"": tokenizer.language_ids[tokenizer.language]}
+    numbers = tf.constant([*ids.values()], tf.int32)
+    pairs = tf.lookup.KeyValueTensorInitializer(tf.constant([*ids]), numbers)
+    return tf.lookup.StaticHashTable(pairs, default_value=-1)
 
 
 def _decoder_inputs(labels):

@@ -169,7 +169,8 @@ def test_a_saved_model_answers_in_the_language(published, tmp_path):
     export_saved_model(translator, tmp_path / "1")
     served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
     texts = [*TEXTS, "", f"{SOURCES[0]} {SOURCES[1]}"]
-    found = served(text=tf.constant(texts))["translation"].numpy()
+    languages = dict.fromkeys(("source_language", "target_language"), tf.fill([len(texts)], ""))
+    found = served(text=tf.constant(texts), **languages)["translation"].numpy()
     assert [text.decode() for text in found] == translator.translate(texts)
 
 

@@ -47,7 +47,7 @@ class EchoModel:
     def __init__(self, name="echo", version=1, **signatures):
         self.name, self.version = name, version
         self.signatures = {"serving_default": Echo(), **signatures}
-        self.pipeline, self.card = None, {}
+        self.pipeline, self.card, self.languages = None, {}, {}
 
 
 @contextlib.contextmanager

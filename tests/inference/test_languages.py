@@ -1,0 +1,210 @@
+"""A model of several languages translates between those that are chosen, wherever it runs."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_transformer.cli import main
+from keras_transformer.data import MappedTokenizer, train_sentencepiece
+from keras_transformer.data.languages import language_pieces
+from keras_transformer.decoding import GreedySearch
+from keras_transformer.errors import UserError
+from keras_transformer.inference import Shortlist, Translator
+from keras_transformer.models import Transformer, TransformerConfig
+
+CODES = ("eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
+TEXTS = ["a red house", "blue", "red red blue house", "", "a house. a red house."]
+OTHERS = ("fr", "zho_Hant")  # as they are asked for
+OWN = ("fra_Latn", "zho_Hant")  # as the model has them
+
+
+def make_translator(prefixes=CODES[:2]):
+    """A small model with random weights; its answers depend on both languages."""
+    learned = train_sentencepiece(["a red house .", "blue house"] * 4, vocab_size=280)
+    pieces = [*learned.pieces(range(4, learned.vocab_size)), *CODES]
+    tokenizers = [MappedTokenizer(learned.model, pieces, (), CODES, code) for code in prefixes]
+    size = tokenizers[0].vocab_size
+    config = TransformerConfig(
+        vocab_size=size, d_model=16, num_heads=2, intermediate_dim=24, num_encoder_layers=1,
+        num_decoder_layers=1, dropout=0.0,
+    )  # fmt: skip
+    model = Transformer(config)
+    random = np.random.default_rng(1)
+    model.set_weights([random.normal(0, 0.7, w.shape) for w in model.get_weights()])
+    return Translator(model, *tokenizers, GreedySearch(), extra_length=8)
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return make_translator()
+
+
+@pytest.fixture(scope="module")
+def other():
+    """Another translator, whose tokenizers were made for the other languages."""
+    return make_translator(OWN)
+
+
+def test_codes_of_a_model_and_of_iso_639_mean_its_pieces():
+    found = language_pieces(["__en__", "__zh__", "__ns__", "<mask>", "not a code"])
+    assert found["en"] == found["eng"] == "__en__" and found["zh"] == "__zh__"
+    found = language_pieces([*CODES, "kor_Hang", "arb_Arab", "arz_Arab", "pes_Arab", "prs_Arab"])
+    assert found["zh"] == "zho_Hans" and found["ko"] == "kor_Hang" and found["ar"] == "arb_Arab"
+    assert found["fa"] == "pes_Arab" and "cmn" not in found and "de" not in found
+    assert language_pieces(["en_XX", "pt_XX"])["pt"] == "pt_XX"
+
+
+def test_other_languages_are_those_of_other_tokenizers(translator, other):
+    chosen = translator.with_languages(*OTHERS)
+    assert [t.language for t in chosen.tokenizers] == ["fra_Latn", "zho_Hant"]
+    answers = chosen.translate(TEXTS)
+    assert answers == other.translate(TEXTS) != translator.translate(TEXTS)
+    [found, want, before] = [
+        t.score(TEXTS[:2], ["blue house", "a"]) for t in (chosen, other, translator)
+    ]
+    assert found == want != before
+    found, want = (t.align(TEXTS[:3], TEXTS[:3]) for t in (chosen, other))
+    for ours, theirs, text in zip(found, want, TEXTS, strict=False):
+        assert ours.pairs == theirs.pairs
+        assert ours.attention.shape == (len(text.split()),) * 2
+    # The pairs of words do not count the language, whose attention is the first word's.
+    first = translator.source_tokenizer.encode("red house")
+    assert first[1:] == [
+        t for w in ("red", "house") for t in translator.source_tokenizer.encode(w)[1:]
+    ]
+
+
+def test_each_feature_works_in_the_chosen_languages(translator, other, tmp_path):
+    """Each cell equals the translator whose tokenizers were made for these languages."""
+    quantized, want = make_translator(), make_translator(OWN)
+    for each in (quantized, want):
+        each.model.quantize("int8")
+    assert quantized.with_languages(*OTHERS).translate(TEXTS) == want.translate(TEXTS)
+    prefixes = ["blue"] * len(TEXTS)
+    begun = translator.with_languages(*OTHERS).translate(TEXTS, prefixes=prefixes)
+    assert begun == other.translate(TEXTS, prefixes=prefixes) and begun[0].startswith("blue")
+    saved = translator.with_languages(*OTHERS)
+    saved.save(tmp_path)
+    assert Translator.load(tmp_path).translate(TEXTS) == other.translate(TEXTS)
+    other.save(tmp_path / "b")
+    translator.save(tmp_path / "a")
+    with pytest.raises(
+        UserError, match="same languages. Received: .* from eng_Latn to fra_Latn and"
+    ):
+        Translator.load([tmp_path / "a", tmp_path / "b"])
+
+
+def test_wrong_languages_are_refused(translator):
+    with pytest.raises(UserError, match=r"no language 'zho_Hanx' \(did you mean zho_Han[st]\?\)"):
+        translator.with_languages("zho_Hanx")
+    with pytest.raises(UserError, match="no language 'de': eng_Latn, fra_Latn"):
+        translator.with_languages(None, "de")
+    plain = train_sentencepiece(["a red house", "blue house"], vocab_size=280)
+    model = Transformer.from_preset("tiny", vocab_size=280)
+    with pytest.raises(UserError, match="no languages to choose from. Received: 'en'"):
+        Translator(model, plain).with_languages("en")
+
+
+@pytest.mark.tensorflow_only("the graph is TensorFlow's")
+def test_a_saved_model_has_a_language_for_each_text(translator, other, tmp_path):
+    import tensorflow as tf
+
+    from keras_transformer.export import export_saved_model
+
+    translator.shortlist = Shortlist(
+        np.full((translator.model.config.vocab_size, 2), 3, "int32"),
+        np.arange(translator.model.config.vocab_size - 4, dtype="int32"),
+        translator.model.config.vocab_size, 0,
+    )  # fmt: skip
+    export_saved_model(translator, tmp_path / "1")
+    translator.shortlist = None
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    texts = [text for text in TEXTS for _ in range(3)]
+    codes = [("", ""), ("fr", "zho_Hant"), ("en", "xx")] * len(TEXTS)
+    inputs = {
+        "text": tf.constant(texts),
+        "source_language": tf.constant([source for source, _ in codes]),
+        "target_language": tf.constant([target for _, target in codes]),
+    }
+    found = loaded.signatures["serving_default"](**inputs)
+    answers = [answer.decode() for answer in found["translation"].numpy()]
+    assert answers[0::3] == translator.translate(TEXTS)
+    assert answers[1::3] == other.translate(TEXTS)
+    assert answers[2::3] == [""] * len(TEXTS)
+    is_lost = np.isneginf(found["score"].numpy())
+    assert is_lost.tolist() == [
+        text != "" and source == "en" for text, (source, _) in zip(texts, codes, strict=True)
+    ]
+    scored = loaded.signatures["score"](
+        **inputs, translation=tf.constant(["blue house"] * len(texts))
+    )
+    want = [t.score(TEXTS[:1], ["blue house"])[0].log_probability for t in (translator, other)]
+    np.testing.assert_allclose(scored["log_probability"][:2], want, rtol=1e-4)
+    assert scored["log_probability"][2] == -np.inf
+
+
+@pytest.mark.tensorflow_only("the server needs TensorFlow")
+def test_a_server_takes_the_languages_of_each_text(translator, other, tmp_path):
+    from keras_transformer.serving.models import ServedModel
+    from tests.serving.echo import serving
+
+    translator.save(tmp_path)
+    model = ServedModel("model", 1, tmp_path)
+    model.warm_up()
+    with serving(model) as client:
+        rows = [
+            {"text": TEXTS[0], "source_language": "", "target_language": ""},
+            {"text": TEXTS[0], "source_language": "fr", "target_language": "zho_Hant"},
+        ]
+        status, answer = client.predict({"instances": rows}, "model")
+        asked = {"text": TEXTS[:1], "answer": ["blue house"]}
+        asked |= {"source_language": ["fr"], "target_language": ["zho_Hant"]}
+        body = json.dumps({"inputs": asked}).encode()
+        _, aligned = client.send("POST", "/page/model/pairs", body)
+        _, page = client.send("GET", "/")
+    assert aligned["pairs"] == [[list(p) for p in other.align(TEXTS[:1], ["blue house"])[0].pairs]]
+    assert '"languages": ["eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant"]' in page
+    assert status == 200
+    found = [row["translation"] for row in answer["predictions"]]
+    assert found == [t.translate(TEXTS[:1])[0] for t in (translator, other)]
+
+
+def test_the_commands_choose_languages(translator, other, tmp_path, capfd):
+    model, text = str(tmp_path / "model"), tmp_path / "text"
+    translator.save(model)
+    text.write_text("".join(f"{line}\n" for line in TEXTS[:3]))
+    options = "--source-language", "fr", "--target-language", "zho_Hant"
+    assert main(["translate", "--model", model, "--input", str(text), *options]) == 0
+    answers = other.translate(TEXTS[:3])
+    assert capfd.readouterr().out.splitlines() == answers
+    files = "--source", str(text), "--target", str(text)
+    assert main(["score", "--model", model, *files, *options]) == 0
+    scores = [float(line.split()[0]) for line in capfd.readouterr().out.splitlines()]
+    want = [score.log_probability for score in other.score(TEXTS[:3], TEXTS[:3])]
+    np.testing.assert_allclose(scores, want, atol=1e-4)
+    (tmp_path / "reference").write_text("".join(f"{line or '-'}\n" for line in answers))
+    files = "--source", str(text), "--reference", str(tmp_path / "reference")
+    assert main(["evaluate", "--model", model, *files, *options]) == 0
+    # BLEU's tokenizer follows the language of the answers, given or the model's own.
+    assert "tok:zh" in capfd.readouterr().out
+    assert main(["translate", "--model", model, "a", "--target-language", "xx"]) == 2
+    assert "no language 'xx'" in capfd.readouterr().err
+
+
+@pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+def test_an_adaptation_is_to_the_chosen_languages_and_keeps_the_others(translator, tmp_path):
+    start, adapted = str(tmp_path / "start"), str(tmp_path / "adapted")
+    translator.save(start)
+    files = {}
+    for name in ("source", "target", "valid-source", "valid-target"):
+        files[name] = tmp_path / name
+        files[name].write_text("a red house\nblue\n" * 8)
+    options = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    options += ["--source-language", "fr", "--target-language", "zho_Hant", "--max-steps", "2"]
+    options += ["--lora", "2", "--warmup-steps", "1"]
+    assert main(["train", "--start-from", start, "--output", adapted, *options]) == 0
+    found = Translator.load(adapted)
+    assert [t.language for t in found.tokenizers] == ["fra_Latn", "zho_Hant"]
+    assert found.model.config.vocab_size == translator.model.config.vocab_size
+    assert found.with_languages("en", "fr").target_tokenizer.language == "fra_Latn"
