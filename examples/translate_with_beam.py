@@ -104,7 +104,7 @@ def why_not_utf8(line):
         line.decode()
         return ""
     except UnicodeDecodeError as error:
-        where = f"byte 0x{line[error.start]:02x} at column {error.start + 1}"
+        where = f"byte {error.start + 1} is 0x{line[error.start]:02x}"
         return f"the line is not valid UTF-8 ({where})"
 
 

@@ -342,7 +342,7 @@ def decode_line(raw: bytes, name: str, number: int) -> str:
     try:
         line = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
-        where = f"byte 0x{error.object[error.start]:02x} at column {error.start + 1}"
+        where = f"byte {error.start + 1} is 0x{error.object[error.start]:02x}"
         rule = "the text is not valid UTF-8"
         raise UserError(f"{name}, line {number}: {rule} ({where}).") from error
     return line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line

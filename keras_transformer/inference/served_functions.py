@@ -190,7 +190,8 @@ def _with_weights(method, kernels):
     @functools.wraps(method)
     def function(*texts):
         # Requests with other shapes than the signature's would fail later with obscure errors.
-        texts = [tf.ensure_shape(text, [None]) for text in texts]
+        # A model of one pair of languages has None for them.
+        texts = [text if text is None else tf.ensure_shape(text, [None]) for text in texts]
         with kernels.read_once():
             return method(*texts)
 

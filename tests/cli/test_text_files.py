@@ -22,7 +22,7 @@ def test_lines_of_standard_input(standard_input):
     standard_input("\ufeffa\u2028b\r\n\nlast".encode())
     assert list(read_lines(None)) == ["a\u2028b", "", "last"]
     standard_input(b"good\nb\xffd\n")
-    with pytest.raises(UserError, match=r"standard input, line 2: .* 0xff at column 2"):
+    with pytest.raises(UserError, match=r"standard input, line 2: .*byte 2 is 0xff"):
         list(read_lines("-"))
 
 

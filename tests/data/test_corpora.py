@@ -93,7 +93,7 @@ def test_a_line_that_may_not_fit_into_memory_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name, content, message", [
     ("latin.txt", b"fine\nalso fine\ncaf\xe9\n",
-     r"latin\.txt', line 3: .*not valid UTF-8.*0xe9 at column 4"),
+     r"latin\.txt', line 3: .*not valid UTF-8.*byte 4 is 0xe9"),
     ("cut.gz", gzip.compress(b"a line\n" * 5000, mtime=0)[:-20], "not a complete gzip file"),
     ("nothing.txt", None, r"File not found: '.*nothing\.txt'"),
     ("", None, "is a folder"),

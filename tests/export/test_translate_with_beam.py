@@ -15,7 +15,7 @@ pytestmark = pytest.mark.tensorflow_only("the example loads SavedModels")
 
 SCRIPT = ROOT / "examples/translate_with_beam.py"
 LOCAL = ["--runner", "FnApiRunner"]
-NOT_UTF8 = "the line is not valid UTF-8 (byte 0xff at column 4)"
+NOT_UTF8 = "the line is not valid UTF-8 (byte 4 is 0xff)"
 TOO_LONG = "the line is longer than the model reads"
 
 
