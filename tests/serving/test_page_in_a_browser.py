@@ -33,6 +33,15 @@ class Trees(Echo):
         return {"trees": np.char.encode(trees).astype(object), "scores": scores}
 
 
+class Named(Echo):
+    """Answers with the codes of the languages of each text."""
+
+    def __call__(self, texts):
+        codes = zip(texts["source_language"], texts["target_language"], strict=True)
+        answers = [[b" to ".join(pair)] for pair in codes]
+        return {"translations": np.array(answers, object), "scores": np.zeros([len(answers), 1])}
+
+
 class ReversedPipeline:
     def split(self, text):
         return [TextPart(part, []) for part in split_sentences(text)]
@@ -53,7 +62,12 @@ def client():
     models = [
         model("words", Reversed(), ReversedPipeline(), task="translation"),
         model("trees", Trees(), task="parsing"),
+        model("languages", Named("text", "source_language", "target_language")),
     ]
+    models[-1].languages = {
+        "languages": ["eng_Latn", "fr_XX", "zu"], "source_language": "zu",
+        "target_language": "fr_XX",
+    }  # fmt: skip
     with serving(*models, max_text_bytes=2_000) as client:
         yield client
 
@@ -114,6 +128,17 @@ def test_a_text_is_answered_after_a_pause(page):
         answer_to(browser, " ") == "" and not browser.find_element("id", "choices").is_displayed()
     )
     assert not errors(browser)
+
+
+def test_languages_are_chosen(page):
+    browser = page("languages")
+    assert answer_to(browser, "a") == "zu to fr_XX"
+    names = ["English (Latin) (eng_Latn)", "French (fr_XX)", "Zulu (zu)"]
+    assert texts(browser, "#target_language option") == names
+    choice = Select(browser.find_element("id", "target_language"))
+    choice.select_by_visible_text(names[0])
+    assert answer_to(browser, "a") == "zu to eng_Latn"
+    assert not page().find_element("id", "languages").is_displayed() and not errors(browser)
 
 
 def test_the_answer_to_an_earlier_text_is_dropped(page):
