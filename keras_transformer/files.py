@@ -226,13 +226,13 @@ def read_small_file(path: str | os.PathLike, max_bytes: int) -> bytes:
     return content
 
 
-def read_json(path: str | os.PathLike) -> dict:
+def read_json(path: str | os.PathLike, max_bytes: int = _LARGEST_JSON) -> dict:
     """Reads a JSON object; raises a `UserError` if a file is missing, damaged or not an object."""
     path, name = pathlib.Path(path), repr(str(path))
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(f"{name} is a pipe or a device, not a file.")
     try:
-        content = json.loads(read_small_file(path, _LARGEST_JSON).decode("utf-8"))
+        content = json.loads(read_small_file(path, max_bytes).decode("utf-8"))
     except FileNotFoundError as error:
         raise UserError(f"{name} is missing.") from error
     except OSError as error:

@@ -12,18 +12,18 @@ from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import read_json
 
 # The architectures that can be imported, by `model_type`.
-KINDS = {"marian": "OPUS-MT", "m2m_100": "M2M100 and NLLB-200"}
+KINDS = {"marian": "OPUS-MT", "m2m_100": "M2M100 and NLLB-200", "mbart": "mBART-50"}
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SAFE_WEIGHTS, _WEIGHTS = "model.safetensors", "pytorch_model.bin"
 
 
-def find_model(source: str | os.PathLike, kind: str | None = None) -> pathlib.Path:
+def find_model(source: str | os.PathLike, *kinds: str) -> pathlib.Path:
     """Returns the folder of a published model, which is downloaded if it is on the hub.
 
     Args:
         source: A folder, or a name such as `"Helsinki-NLP/opus-mt-en-de"`, which needs
             huggingface_hub. A model in the hub's cache is not downloaded again.
-        kind: Its `model_type`; None for any of `KINDS`.
+        *kinds: Allowed values of its `model_type`; none for all of `KINDS`.
 
     Raises:
         UserError: If there is no such model, or its architecture is another one.
@@ -34,10 +34,9 @@ def find_model(source: str | os.PathLike, kind: str | None = None) -> pathlib.Pa
     if not folder.exists():
         folder = _download(str(source))
     found = read_json(folder / "config.json").get("model_type")
-    if found not in ([kind] if kind else KINDS):
-        names = ", ".join(f"{name!r} ({text})" for name, text in KINDS.items())
+    if found not in (kinds or KINDS):
+        names = ", ".join(f"{kind!r} ({KINDS[kind]})" for kind in kinds or KINDS)
         rule = f"Models with these values of model_type can be imported: {names}"
-        rule = f"The model must have model_type={kind!r}" if kind else rule
         raise UserError(f"{rule}. Received: {str(source)!r} with model_type={found!r}")
     _find_weights(folder)
     return folder

@@ -1,7 +1,8 @@
-"""Published M2M100 and NLLB-200 models as a `Translator` of two languages: from their files."""
+"""Published M2M100, NLLB-200 and mBART-50 models as a `Translator` of two languages."""
 
 import os
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,13 @@ _SENTENCEPIECE = "sentencepiece.bpe.model"
 _RESERVED, _NUM_OTHERS = ("<s>", "<pad>", "</s>", "<unk>"), 3
 # Positions are counted from the id of padding, 1, and one more.
 _FIRST_POSITION = 2
+# Settings that transformers does not write into a file, by `model_type`.
+_DEFAULTS = {
+    "m2m_100": {"activation_function": "relu", "scale_embedding": True},
+    "mbart": {"activation_function": "gelu", "scale_embedding": False},
+}
+# Language pieces of M2M100, NLLB-200 and mBART-50.
+_LANGUAGE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
 _EPSILON = 1e-5  # torch's default
 _MOST_UNUSED = 64
 
@@ -43,18 +51,19 @@ _MOST_UNUSED = 64
 def load_m2m100(
     source: str | os.PathLike, source_language: str, target_language: str, dtype: Any = None
 ) -> Translator:
-    """Returns a `Translator` between two languages with a published M2M100 or NLLB-200 model.
+    """Returns a `Translator` between two languages: a published M2M100, NLLB-200 or mBART-50 model.
 
     Its tokenizers put the piece of the source language in front of each text, and each answer
     begins with that of the target language; `translator.with_languages` chooses others. The
-    sinusoids of these models have other wavelengths than the paper's, so the model has them as
-    learned positions. `translator.origin` has the name and the license: NLLB is not for commercial
-    use.
+    sinusoids of M2M100 and NLLB-200 have other wavelengths than the paper's, so the model has them
+    as learned positions. `translator.origin` has the name and the license: NLLB is not for
+    commercial use.
 
     Args:
         source: A folder in transformers' format with `config.json`, `sentencepiece.bpe.model`,
-            `special_tokens_map.json`, the weights and, for M2M100, `vocab.json`; or the name of a
-            model on the hub, such as `"facebook/nllb-200-distilled-600M"`.
+            `special_tokens_map.json`, `tokenizer_config.json`, the weights and, for M2M100,
+            `vocab.json`; or the name of a model on the hub, such as
+            `"facebook/nllb-200-distilled-600M"`.
         source_language: Code of the language of the texts: one of the model, such as `"eng_Latn"`
             of NLLB-200, or one of ISO 639 that clearly means it, such as `"en"`.
         target_language: Code of the language to translate into.
@@ -71,14 +80,17 @@ def load_m2m100(
     >>> translator.translate(["A dog runs."])  # doctest: +SKIP
 
     Reference: Fan et al. (2020), https://arxiv.org/abs/2010.11125; NLLB Team (2022),
-    https://arxiv.org/abs/2207.04672.
+    https://arxiv.org/abs/2207.04672; Tang et al. (2020), https://arxiv.org/abs/2008.00401.
     """
-    folder = find_model(source, "m2m_100")
+    folder = find_model(source, *_DEFAULTS)
     path = folder / "config.json"
     settings = read_json(path)
-    pieces, languages, model = _read_pieces(folder)
-    # Rows of the matrix that no text uses: of masks, and to make their number even.
-    pieces += [f"unused{number}" for number in range(_num_unused(settings, len(pieces)))]
+    settings = {**_DEFAULTS[settings["model_type"]], **settings}
+    _check_order(folder, settings)
+    pieces, model = _read_pieces(folder)
+    languages = _read_languages(folder, len(pieces))
+    with reading_values(path):
+        pieces = _all_pieces(pieces, languages, settings.get("vocab_size"))
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     with reading_values(path):
         config = _config(settings)
@@ -91,7 +103,7 @@ def load_m2m100(
     # Reserved pieces of ours that the vocabulary has too, such as `<s>`, are in no text.
     names = [f"{pieces[n]}_" if pieces[n] in SPECIAL_PIECES else pieces[n] for n in rows[4:]]
     with reading_values(repr(str(folder / _SENTENCEPIECE))):
-        tokenizer = MappedTokenizer(model, names, (), languages)
+        tokenizer = MappedTokenizer(model, names, (), list(languages))
     tokenizers = [tokenizer.with_language(code) for code in (source_language, target_language)]
     weights = PublishedWeights(*read_weights(folder))
     num_positions = 2 * (config.max_length or 0) * config.d_model
@@ -103,21 +115,36 @@ def load_m2m100(
     return Translator(transformer, *tokenizers, search, origin=origin)
 
 
-def _read_pieces(folder: pathlib.Path):
-    """Returns the published pieces in the order of their ids, the languages, and SentencePiece's.
+def _read_optional(folder, name):
+    """Returns the values of a file of JSON, or none if there is no such file."""
+    path = folder / name
+    return read_json(path, LARGEST_VOCABULARY) if path.is_file() else {}
 
-    M2M100 has the ids in `vocab.json`. NLLB-200 has fairseq's reserved ones, then SentencePiece's.
-    The languages follow.
+
+def _check_order(folder, settings):
+    """Raises a `UserError` if the model reads the language behind the text, `X </s> [language]`."""
+    tokenizer = _read_optional(folder, "tokenizer_config.json")
+    with reading_values(folder / "tokenizer_config.json"):
+        if settings["model_type"] == "mbart":
+            name = tokenizer.get("tokenizer_class") or settings.get("tokenizer_class")
+            rule = "mBART-50 can be imported, whose tokenizer is 'MBart50Tokenizer', and not the "
+            rule += "first mBART, which reads the language behind the text"
+            is_mbart_50 = str(name).removesuffix("Fast") == "MBart50Tokenizer"
+            peer.check_supported(is_mbart_50, rule, tokenizer_class=name)
+        is_legacy = tokenizer.get("legacy_behaviour")
+        rule = "The legacy order cannot be imported, which has the language behind the text"
+        peer.check_supported(not is_legacy, rule, legacy_behaviour=is_legacy)
+
+
+def _read_pieces(folder: pathlib.Path):
+    """Returns the published pieces in the order of their ids, and the model of SentencePiece.
+
+    M2M100 has the ids in `vocab.json`. The others have fairseq's reserved ones, then
+    SentencePiece's. The languages follow.
     """
-    for name in (_SENTENCEPIECE, "special_tokens_map.json"):
-        if not (folder / name).is_file():
-            raise UserError(f"{str(folder)!r} lacks {name}.")
+    if not (folder / _SENTENCEPIECE).is_file():
+        raise UserError(f"{str(folder)!r} lacks {_SENTENCEPIECE}.")
     model = read_small_file(folder / _SENTENCEPIECE, LARGEST_VOCABULARY)
-    special = read_json(folder / "special_tokens_map.json")
-    languages = special.get("additional_special_tokens")
-    if not isinstance(languages, list) or not all(isinstance(code, str) for code in languages):
-        path = str(folder / "special_tokens_map.json")
-        raise UserError(f"{path!r} must list the languages in `additional_special_tokens`.")
     if (folder / "vocab.json").is_file():
         vocabulary = read_vocabulary(folder / "vocab.json")
         pieces = sorted(vocabulary, key=vocabulary.__getitem__)
@@ -127,19 +154,48 @@ def _read_pieces(folder: pathlib.Path):
         numbers = range(_NUM_OTHERS, processor.get_piece_size())
         # Fairseq has four reserved ids, one more than SentencePiece, and a piece for masks.
         pieces = [*_RESERVED, *map(processor.id_to_piece, numbers)]
-    return [*pieces, *languages], languages, model
+    return pieces, model
 
 
-def _num_unused(settings, num_pieces):
-    size = settings.get("vocab_size")
+def _read_languages(folder, first):
+    """Returns the ids of the language pieces; those in a list of a file begin with `first`.
+
+    A language that was added to a published model has its id in one of the other files.
+    """
+    with reading_values(repr(str(folder))):
+        tokens = _read_optional(folder, "tokenizer.json").get("added_tokens", ())
+        ids = {token.get("content"): token.get("id") for token in tokens}
+        ids |= _read_optional(folder, "added_tokens.json")
+        special = _read_optional(folder, "special_tokens_map.json")
+        listed = special.get("additional_special_tokens", ())
+        names = [token.get("content") if isinstance(token, dict) else token for token in listed]
+        languages = {piece: ids.get(piece, first + number) for number, piece in enumerate(names)}
+        languages |= {piece: ids[piece] for piece in ids if _LANGUAGE.fullmatch(piece)}
+    if not languages:
+        rule = "lacks special_tokens_map.json with the languages as `additional_special_tokens`"
+        raise UserError(f"{str(folder)!r} {rule}.")
+    return languages
+
+
+def _all_pieces(pieces, languages, size):
+    """Returns the pieces of all rows of the matrix, in the order of their ids.
+
+    No text uses some rows: those of masks, and those that make their number even.
+    """
+    num_pieces = len(pieces) + len(languages)
     if not isinstance(size, int) or not num_pieces <= size < num_pieces + _MOST_UNUSED:
-        rule = f"config.json must have a `vocab_size` of the {num_pieces:,} pieces and languages"
-        raise UserError(f"{rule} or a few more. Received: vocab_size={size!r}")
-    return size - num_pieces
+        rule = f"`vocab_size` must be that of the {num_pieces:,} pieces and languages"
+        raise ValueError(f"{rule}, or a little more. Received: vocab_size={size!r}")
+    by_id = {number: piece for piece, number in languages.items()}
+    if len(by_id) < len(languages) or not all(len(pieces) <= number < size for number in by_id):
+        rule = f"The languages must have ids of their own, from {len(pieces):,} to {size - 1:,}"
+        raise ValueError(f"{rule}. Received: {sorted(by_id)}"[:300])
+    others = (by_id.get(number, f"unused{number}") for number in range(len(pieces), size))
+    return [*pieces, *others]
 
 
 def _config(settings) -> TransformerConfig:
-    activation = settings.get("activation_function", "relu")
+    activation = settings["activation_function"]
     rule = f"`activation_function` must be one of {', '.join(map(repr, ACTIVATIONS))}"
     peer.check_supported(activation in ACTIVATIONS, rule, activation_function=activation)
     for name in ("scale_embedding", "tie_word_embeddings"):
@@ -153,6 +209,7 @@ def _config(settings) -> TransformerConfig:
         max_length=settings.get("max_position_embeddings", 1024),
         use_bias=True,
         output_bias=True,
+        embedding_norm=settings["model_type"] == "mbart",
         norm_epsilon=_EPSILON,
         **sizes,
     )
@@ -172,17 +229,26 @@ def _copy(weights, model, rows):
     embedding = model.target_embedding
     peer.read({"embeddings": embedding.embeddings}, {"embeddings": matrix})
     bias = np.zeros(len(rows), "float32")
+    if "final_logits_bias" in weights:
+        bias = peer.array(weights.get("final_logits_bias", 1, num_rows))[0, rows]
     bias[[PAD_ID, BOS_ID]] = NEVER
     peer.read({"bias": embedding.bias}, {"bias": bias})
     for side in ("encoder", "decoder"):
         stack = getattr(model, side)
-        table = _sinusoids(model.config.max_length, width)
-        norm = {
-            name: weights.get(f"model.{side}.layer_norm.{theirs}", width)
-            for name, theirs in (("gamma", "weight"), ("beta", "bias"))
-        }
-        variables = {"gamma": stack.norm_layer.gamma, "beta": stack.norm_layer.beta}
-        peer.read(variables, norm)
-        peer.read({"positions": stack.position.weights[0]}, {"positions": table})
+        length = model.config.max_length
+        norms = {"layer_norm": stack.norm_layer}
+        if model.config.embedding_norm:  # mBART has it, and learns the positions.
+            norms["layernorm_embedding"] = stack.embedding_norm_layer
+            name = f"model.{side}.embed_positions.weight"
+            table = weights.get(name, length + _FIRST_POSITION, width)[_FIRST_POSITION:]
+        else:
+            table = _sinusoids(length, width)
+        peer.read({"positions": stack.position.embeddings}, {"positions": table})
+        for name, norm in norms.items():
+            variables = {"weight": norm.gamma, "bias": norm.beta}
+            tensors = {
+                kind: weights.get(f"model.{side}.{name}.{kind}", width) for kind in variables
+            }
+            peer.read(variables, tensors)
     for variables, tensors in block_weights(model, lambda name, shape: weights.get(name, *shape)):
         peer.read(variables, tensors)

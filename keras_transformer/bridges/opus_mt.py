@@ -229,6 +229,9 @@ class PublishedWeights:
     def __init__(self, path: pathlib.Path, tensors: Mapping):
         self._path, self._tensors = path, tensors
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
     def get(self, name, *shape):
         if name not in self._tensors:
             raise UserError(f"{str(self._path)!r} lacks the tensor {name!r}.")

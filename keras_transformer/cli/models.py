@@ -31,7 +31,7 @@ def import_options(parser):
         "--source-language CODE": "language of the texts, such as en (M2M100) or eng_Latn (NLLB)",
         "--target-language CODE": "language to translate into",
     }
-    add_options(parser.add_argument_group("M2M100 and NLLB-200"), languages)
+    add_options(parser.add_argument_group("M2M100, NLLB-200 and mBART-50"), languages)
 
 
 def run_import(arguments):
@@ -44,17 +44,17 @@ def run_import(arguments):
     # Raises its errors before TensorFlow is loaded.
     kind = read_json(find_model(arguments.source) / CONFIG_FILE)["model_type"]
     given = arguments.source_language, arguments.target_language
-    if list(map(bool, given)) != [kind == "m2m_100"] * 2:
+    if list(map(bool, given)) != [kind != "marian"] * 2:
         rule = "--source-language and --target-language are for models of many languages, which "
-        rule += "need both: M2M100 and NLLB-200"
+        rule += "need both: M2M100, NLLB-200 and mBART-50"
         raise UserError(f"{rule}. Received: {arguments.source!r} with model_type={kind!r}")
     load_backend()
     from keras_transformer.bridges import load_m2m100, load_opus_mt
 
-    if kind == "m2m_100":
-        translator = load_m2m100(arguments.source, *given)
-    else:
+    if kind == "marian":
         translator = load_opus_mt(arguments.source)
+    else:
+        translator = load_m2m100(arguments.source, *given)
     translator.save(arguments.output)
     languages = translator.source_tokenizer.languages
     origin = translator.origin or {}
