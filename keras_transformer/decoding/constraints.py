@@ -168,6 +168,8 @@ class ForcedPrefix:
     Args:
         ids: int32 `[batch, length]`, padded at the end; padding alone is an empty prefix.
         pad_id: Id of the padding.
+        num_given: Number of first tokens whose log-probability counts as 0, because they are
+            part of the question, such as the language of the answer.
 
     Example:
 
@@ -179,9 +181,9 @@ class ForcedPrefix:
     [[[5, 4, 3, 0]]]
     """
 
-    def __init__(self, ids: Tensor, pad_id: int = 0) -> None:
+    def __init__(self, ids: Tensor, pad_id: int = 0, num_given: int = 0) -> None:
         self.ids = ops.cast(ops.convert_to_tensor(ids), "int32")
-        self.pad_id = pad_id
+        self.pad_id, self.num_given = pad_id, num_given
         check_shape("ids", self.ids, "[batch, length]")
 
     def start(self, max_lengths: Tensor, width: int) -> Tensor:
@@ -194,7 +196,10 @@ class ForcedPrefix:
         index = ops.minimum(generated.length, ops.shape(state)[1] - 1)
         wanted = ops.expand_dims(ops.take(state, index, axis=1), -1)  # [hypotheses, 1]
         is_wanted = ops.equal(ops.arange(log_probabilities.shape[-1], dtype="int32"), wanted)
-        forced = ops.where(is_wanted, generated.log_probabilities, float("-inf"))
+        values = generated.log_probabilities
+        if self.num_given:
+            values = ops.where(generated.length < self.num_given, ops.zeros_like(values), values)
+        forced = ops.where(is_wanted, values, float("-inf"))
         has_prefix = ops.not_equal(wanted, self.pad_id)
         return state, ops.where(has_prefix, forced, log_probabilities)
 

@@ -88,15 +88,23 @@ class BatchInference:
         self._compiled = CompiledFunctions(model)
 
     def search_batches(
-        self, sources, max_lengths, search, batch_size, max_positions, num_streams=1, **per_source
+        self,
+        sources,
+        max_lengths,
+        search,
+        batch_size,
+        max_positions,
+        num_streams=1,
+        num_given=0,
+        **per_source,
     ) -> Iterator[tuple[list[int], SearchResult]]:
         """Yields the indices of the sources of each batch, largest first, and its `SearchResult`.
 
         `sources` are ids without EOS, or None for a source that is not searched. `batch_size` is
         the maximum number of sources in a batch; `max_positions` limits the positions of sources
         and answers in a batch, times the search's width. `num_streams` threads search at the same
-        time. `per_source` are arguments of `search_batch` by name, each a list with a value for
-        every source, or None.
+        time. `num_given` is that of `search_batch`. `per_source` are its other arguments by name,
+        each a list with a value for every source, or None.
         """
         sizes = {
             index: search.width * (len(ids) + max_lengths[index])
@@ -118,7 +126,8 @@ class BatchInference:
             options = {name: [values[index] for index in indices] for name, values in given.items()}
             ids = [[*sources[index], EOS_ID] for index in indices]
             limits = [max_lengths[index] for index in indices]
-            return indices, self.search_batch(ids, limits, search, seed_offset=number, **options)
+            options |= {"seed_offset": number, "num_given": num_given}
+            return indices, self.search_batch(ids, limits, search, **options)
 
         batches = enumerate(cut_batches(sizes, batch_size, max_positions))
         if num_streams == 1:
@@ -129,12 +138,20 @@ class BatchInference:
             yield from executor.map(search_one, batches)
 
     def search_batch(
-        self, sources, max_lengths, search, seed_offset=0, prefixes=None, constraint_numbers=None
+        self,
+        sources,
+        max_lengths,
+        search,
+        seed_offset=0,
+        prefixes=None,
+        constraint_numbers=None,
+        num_given=0,
     ) -> SearchResult:
         """Returns the `SearchResult` of one batch, as NumPy arrays.
 
         Sources are ids with EOS, and `max_lengths` count EOS; `prefixes` are ids that the answers
-        begin with. `seed_offset` is added to the seed of a search that samples.
+        begin with, of which the first `num_given` cost nothing. `seed_offset` is added to the seed
+        of a search that samples.
         """
         inputs = {"source": self._padded(sources)}
         batch_size = len(inputs["source"])
@@ -160,12 +177,12 @@ class BatchInference:
         def run(**options):
             constraints = []
             if "prefixes" in options:
-                constraints.append(ForcedPrefix(options.pop("prefixes"), pad_id=PAD_ID))
+                constraints.append(ForcedPrefix(options.pop("prefixes"), PAD_ID, num_given))
             if self._make_constraint is not None and "constraint_numbers" in options:
                 constraints.append(self._make_constraint(options.pop("constraint_numbers")))
             return encode_and_search(self.model, search=search, constraints=constraints, **options)
 
-        return SearchResult(*self._run((search, *inputs), run, len(sources), **inputs))
+        return SearchResult(*self._run((search, num_given, *inputs), run, len(sources), **inputs))
 
     def run_pairs(self, key, function, sources, targets, batch_size, max_positions, progress):
         """Yields the index of each pair of ids, and its results of a function.

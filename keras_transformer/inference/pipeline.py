@@ -64,7 +64,8 @@ class Score(NamedTuple):
         log_probability: Natural logarithm of the probability, with EOS, without length penalty.
         num_tokens: Number of tokens, with EOS.
         tokens: The ids, with EOS.
-        token_log_probabilities: Those of each token given the tokens before it.
+        token_log_probabilities: Those of each token given the tokens before it; 0 for the language
+            that the translation begins with, which is given.
 
     Example:
 
@@ -342,7 +343,8 @@ class Pipeline(abc.ABC):
         text that each source is a part of, in ascending order; None if each text is one source.
         `per_source` are those of `BatchInference.search_batches`.
         """
-        if (beginning := self.target_tokenizer.beginning) and not per_source.get("prefixes"):
+        per_source["num_given"] = len(beginning := self.target_tokenizer.beginning)
+        if beginning and not per_source.get("prefixes"):
             per_source["prefixes"] = [[*beginning]] * len(sources)
         owners = range(len(sources)) if owners is None else owners
         num_texts = owners[-1] + 1 if len(owners) else 0

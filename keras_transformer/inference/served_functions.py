@@ -150,7 +150,8 @@ class ServedFunctions(abc.ABC):
             if constrain is not None:
                 options["constraints"].append(constrain(tf.gather(lengths, rows)))
             if beginnings is not None:
-                options["constraints"].append(ForcedPrefix(tf.gather(beginnings, rows)))
+                begin = ForcedPrefix(tf.gather(beginnings, rows), PAD_ID, beginnings.shape[1])
+                options["constraints"].append(begin)
             length = rounded_up(source_lengths[rows[0]])
             if longest_position is not None:
                 length = tf.minimum(length, longest_position)

@@ -298,18 +298,22 @@ class Translator(Pipeline):
         sources = self.source_tokenizer.encode_batch(_checked_texts("texts", sources))
         sources = cut_sources(sources, self.max_source_length - 1, _CUT_ADVICE)
         targets = self.target_tokenizer.encode_batch(_checked_texts("targets", targets))
+        num_given = len(self.target_tokenizer.beginning)
         self._check_targets("score", sources, targets)
 
         def log_probabilities(source, target, labels):
             logits = self.model({"source": source, "target": target}, training=False)
             values = -cross_entropy(labels, logits)
             values = ops.where(ops.not_equal(labels, PAD_ID), values, 0.0)
+            # The language is given, as in a search; an empty target has none.
+            is_given = ops.arange(ops.shape(labels)[1]) < num_given
+            values = ops.where(is_given & ops.not_equal(labels, EOS_ID), 0.0, values)
             return ops.sum(values, axis=1), values
 
         scores = [Score(0.0, 0)] * len(sources)
         max_tokens = min(_MAX_LOGITS // self.model.config.output_vocab_size, MAX_BATCH_TOKENS)
-        pairs = sources, targets, batch_size, max_tokens, progress
-        for index, total, values in self._inference.run_pairs("score", log_probabilities, *pairs):
+        pairs, key = (sources, targets, batch_size, max_tokens, progress), ("score", num_given)
+        for index, total, values in self._inference.run_pairs(key, log_probabilities, *pairs):
             tokens = (*targets[index], EOS_ID)
             token_values = tuple(values[: len(tokens)].tolist())
             scores[index] = Score(float(total), len(tokens), tokens, token_values)

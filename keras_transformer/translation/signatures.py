@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.data.languages import LANGUAGES
-from keras_transformer.data.tokenizer import BOS_ID, PAD_ID
+from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.served_functions import ServedFunctions, encode, padded
 from keras_transformer.layers.tensors import Tensor
@@ -100,6 +100,8 @@ class TranslatorFunctions(ServedFunctions):
         chunk_size = _chunk_size(longest, length * self._model.config.output_vocab_size)
         empty = tf.zeros([0, length])
         values = in_chunks(score_rows, tf.shape(text)[0], chunk_size, empty)
+        is_given = tf.range(length) < len(self._pipeline.target_tokenizer.beginning)
+        values = tf.where(is_given & (padded(targets) != EOS_ID), 0.0, values)
         is_impossible = self._lacks_language(text, sources)[:, None] & (padded(targets) != PAD_ID)
         values = tf.where(is_impossible, float("-inf"), values)
         return {

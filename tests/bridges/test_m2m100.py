@@ -228,6 +228,10 @@ def test_answers_with_beams_equal_transformers_and_outlast_the_process(published
             num_compared += 1
             assert [2, *rows[list(answer.tokens)]] == tokens
     assert num_compared
+    for score in translator.score(SOURCES[:2], [TARGETS[0], ""]):
+        of_language, *others = score.token_log_probabilities
+        assert score.log_probability == pytest.approx(sum(others)) or score.tokens == (3,)
+        assert (of_language == 0) == (score.tokens != (3,)) and max(others, default=-1) < 0
     translator.save(tmp_path)
     texts = [*TEXTS, ""]
     assert Translator.load(tmp_path).translate(texts) == translator.translate(texts)
@@ -344,7 +348,7 @@ def copy_without(copy, folder, *names, **changes):
 
 @pytest.mark.parametrize("published, changes, message", [
     ("mbart50", {"tokenizer_class": "MBartTokenizer"}, "not the first mBART.*'MBartTokenizer'"),
-    ("nllb", {"legacy_behaviour": True}, "the legacy order cannot be imported.*=True"),
+    ("nllb", {"legacy_behaviour": True}, "legacy order cannot be imported.*=True"),
 ], indirect=["published"])  # fmt: skip
 def test_a_language_behind_the_text_is_refused(published, changes, message, tmp_path):
     folder, *_, (_, _, source, target) = published

@@ -59,11 +59,11 @@ CASES = {
     "no_trigram_twice": ([NoRepeatNgrams(3)], lambda: [], lambda i: [rules.no_repeat_ngrams(3)]),
     "several": (
         [MinimumLength(4), NoRepeatNgrams(2), SuppressTokens([1]), RepetitionPenalty(1.3)],
-        lambda: [ForcedPrefix(padded(PREFIXES), pad_id=9)],
+        lambda: [ForcedPrefix(padded(PREFIXES), pad_id=9, num_given=1)],
         lambda i: [
             rules.minimum_length(4, MAX_LENGTHS[i], EOS), rules.no_repeat_ngrams(2),
             rules.suppress_tokens([1]), rules.repetition_penalty(1.3),
-            rules.forced_prefix(PREFIXES[i]),
+            rules.forced_prefix(PREFIXES[i], num_given=1),
         ],
     ),
     "everything_ruled_out": (

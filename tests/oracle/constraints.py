@@ -56,10 +56,12 @@ def suppress_tokens(ids):
     return lambda prefix, row, model_row: _without(row, lambda token: token in ids)
 
 
-def forced_prefix(forced):
+def forced_prefix(forced, num_given=0):
     def rule(prefix, row, model_row):
         if len(prefix) >= len(forced):
             return row
+        if len(prefix) < num_given:
+            model_row = [0.0] * len(model_row)
         return _without(model_row, lambda token: token != forced[len(prefix)])
 
     return rule
