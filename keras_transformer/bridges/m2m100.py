@@ -104,7 +104,7 @@ def load_m2m100(
     names = [f"{pieces[n]}_" if pieces[n] in SPECIAL_PIECES else pieces[n] for n in rows[4:]]
     with reading_values(repr(str(folder / _SENTENCEPIECE))):
         tokenizer = MappedTokenizer(model, names, (), list(languages))
-    tokenizers = [tokenizer.with_language(code) for code in (source_language, target_language)]
+    tokenizers = tokenizer.with_language(source_language), tokenizer.with_language(target_language)
     weights = PublishedWeights(*read_weights(folder))
     num_positions = 2 * (config.max_length or 0) * config.d_model
     weights.check(config, [len(pieces)], num_computed=num_positions + config.vocab_size)

@@ -99,7 +99,8 @@ def open_corpora(kind: str, values: dict[str, Any]) -> Corpora:
         corpora = [TfdsCorpus(name, n, *languages, data_dir=folder) for n in splits]
     else:
         corpora = _open_texts(values)
-    return Corpora(*corpora, *_tokenizers_in_languages(values), also_valid=also_valid)
+    source_tokenizer, target_tokenizer = _tokenizers_in_languages(values)
+    return Corpora(corpora[0], corpora[1], source_tokenizer, target_tokenizer, also_valid)
 
 
 def _tokenizers_in_languages(values):
