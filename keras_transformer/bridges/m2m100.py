@@ -98,8 +98,8 @@ def load_m2m100(
         # The tokenizers choose the language. An early stop saves time and changes few answers.
         others = {"forced_bos_token_id": None, "early_stopping": None}
         check_generation({**generation, **others}, vocabulary, start="</s>")
-        search = search_of(generation)
-    rows = published_rows(vocabulary, start="</s>")
+        rows = published_rows(vocabulary, start="</s>")
+        search = search_of(generation, rows)
     # Reserved pieces of ours that the vocabulary has too, such as `<s>`, are in no text.
     names = [f"{pieces[n]}_" if pieces[n] in SPECIAL_PIECES else pieces[n] for n in rows[4:]]
     with reading_values(repr(str(folder / _SENTENCEPIECE))):

@@ -5,7 +5,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,15 @@ from keras_transformer.bridges.marian import (
     reordered,
 )
 from keras_transformer.data.lookup_tokenizers import MappedTokenizer
-from keras_transformer.data.tokenizer import BOS_ID, LANGUAGE, PAD_ID, SPECIAL_PIECES
+from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, LANGUAGE, PAD_ID, SPECIAL_PIECES
 from keras_transformer.data.tokenizer_pair import LARGEST_VOCABULARY
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import (
+    BeamSearch,
+    MinimumLength,
+    NoRepeatNgrams,
+    RepetitionPenalty,
+    SuppressTokens,
+)
 from keras_transformer.errors import UserError
 from keras_transformer.files import read_json, read_small_file
 from keras_transformer.inference.model_directory import reading_values
@@ -43,10 +49,9 @@ _SETTINGS = {
 # Settings of transformers' generation that change the best answer, by the value without effect.
 # Others concern sampling or the speed.
 _NEUTRAL = {
-    0: "min_length min_new_tokens no_repeat_ngram_size encoder_no_repeat_ngram_size do_sample "
-    "early_stopping diversity_penalty",
-    1: "repetition_penalty encoder_repetition_penalty guidance_scale num_beam_groups",
-    None: "penalty_alpha constraints force_words_ids sequence_bias suppress_tokens stop_strings "
+    0: "encoder_no_repeat_ngram_size do_sample early_stopping diversity_penalty",
+    1: "encoder_repetition_penalty guidance_scale num_beam_groups",
+    None: "penalty_alpha constraints force_words_ids sequence_bias stop_strings "
     "begin_suppress_tokens forced_bos_token_id exponential_decay_length_penalty max_time "
     "watermarking_config dola_layers",
 }
@@ -91,7 +96,7 @@ def load_opus_mt(source: str | os.PathLike, dtype: Any = None) -> Translator:
         config = _config(settings, [len(vocabulary) for vocabulary in vocabularies])
         generation = read_generation(folder, settings)
         check_generation(generation, vocabularies[-1])
-        search = search_of(generation)
+        search = search_of(generation, published_rows(vocabularies[-1]))
     source_tokenizer, target_tokenizer = _tokenizers(folder, vocabularies)
     weights = PublishedWeights(*read_weights(folder))
     rows = [published_rows(vocabulary) for vocabulary in vocabularies]
@@ -131,12 +136,32 @@ def read_generation(folder: pathlib.Path, settings: Mapping) -> dict[str, Any]:
     return {**settings, **{name: value for name, value in given if value is not None}}
 
 
-def search_of(generation: Mapping[str, Any]) -> BeamSearch:
-    """Returns the search that settings of generation describe."""
+def search_of(generation: Mapping[str, Any], rows: Sequence[int]) -> BeamSearch:
+    """Returns the search that settings of generation describe.
+
+    Args:
+        generation: Settings that `check_generation` accepts.
+        rows: The published id of each of our ids.
+    """
+    constraints: list[Any] = []
+    if (penalty := generation.get("repetition_penalty") or 1) != 1:
+        constraints.append(RepetitionPenalty(penalty))
+    if size := generation.get("no_repeat_ngram_size"):
+        constraints.append(NoRepeatNgrams(size))
+    # transformers counts the token that the decoder begins with in `min_length`, we count the end.
+    min_length, new_tokens = generation.get("min_length"), generation.get("min_new_tokens")
+    if length := new_tokens + 1 if new_tokens is not None else min_length:
+        constraints.append(MinimumLength(length))
+    words = [number for [number] in generation.get("bad_words_ids") or ()]
+    words += generation.get("suppress_tokens") or ()
+    # Padding and BOS are never generated, and transformers ignores an end among bad words.
+    if ids := sorted({rows.index(number) for number in words} - {PAD_ID, BOS_ID, EOS_ID}):
+        constraints.append(SuppressTokens(ids))
     return BeamSearch(
         beam_size=generation.get("num_beams", 1),
         length_penalty=generation.get("length_penalty", 1.0),
         length_normalization="length",
+        constraints=constraints,
     )
 
 
@@ -176,12 +201,19 @@ def _config(settings, sizes):
 def check_generation(settings, vocabulary, start="<pad>"):
     """Raises a `ValueError` if ids are others, or a setting asks for other answers than ours."""
     neutral: dict[str, Any] = {n: value for value, names in _NEUTRAL.items() for n in names.split()}
-    # Padding is never generated, and an answer ends at its limit.
-    neutral |= {"bad_words_ids": [[vocabulary["<pad>"]]], "forced_eos_token_id": vocabulary["</s>"]}
+    neutral["forced_eos_token_id"] = vocabulary["</s>"]  # An answer ends at its limit.
+    # transformers applies the penalty to logits without beams, and to the end where it begins too.
+    if settings.get("num_beams", 1) == 1 or start == "</s>":
+        neutral["repetition_penalty"] = 1
     for name, value in neutral.items():
         rule = f"A model whose files set `{name}` cannot be imported: the search would ignore it"
         received = settings.get(name)
         peer.check_supported(received in (None, value), rule, **{name: received})
+    words = settings.get("bad_words_ids") or ()
+    rule = "`bad_words_ids` must be lists of one token: the search rules out no others"
+    peer.check_supported(all(len(word) == 1 for word in words), rule, bad_words_ids=words)
+    tokens, rule = settings.get("suppress_tokens") or (), "`suppress_tokens` must leave out the end"
+    peer.check_supported(vocabulary["</s>"] not in tokens, rule, suppress_tokens=tokens)
     pieces = {"pad_token_id": "<pad>", "eos_token_id": "</s>", "decoder_start_token_id": start}
     for name, piece in pieces.items():
         rule = f"`{name}` must be the id of {piece!r}, {vocabulary[piece]}"

@@ -11,7 +11,14 @@ import pytest
 from keras_transformer.bridges import load_opus_mt
 from keras_transformer.bridges.opus_mt import _tokenizers, published_rows, read_vocabulary
 from keras_transformer.cli import main
-from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.decoding import (
+    BeamSearch,
+    GreedySearch,
+    MinimumLength,
+    NoRepeatNgrams,
+    RepetitionPenalty,
+    SuppressTokens,
+)
 from keras_transformer.errors import UserError
 from keras_transformer.inference import Translator
 from tests.bridges.published import (
@@ -106,6 +113,35 @@ def test_answers_equal_transformers(beams, published):
                 tokens[0], skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
     assert num_compared
+
+
+def test_rules_of_generation_are_followed_as_transformers_does(published, tmp_path):
+    folder = shutil.copytree(published("opus")[0], tmp_path / "model")
+    pad = json.loads((folder / "config.json").read_text())["pad_token_id"]
+    _, free = theirs(folder)
+    rules = {
+        "repetition_penalty": 1.3, "no_repeat_ngram_size": 2, "min_new_tokens": 5,
+        "bad_words_ids": [[pad], [12]], "suppress_tokens": [20, 21],
+    }  # fmt: skip
+    change_json("generation_config.json", **rules)(folder)
+    translator, (tokenizer, marian) = load_opus_mt(folder), theirs(folder)
+    rows = published_rows(read_vocabulary(folder / "vocab.json"))
+    assert translator.search.constraints == (
+        RepetitionPenalty(1.3), NoRepeatNgrams(2), MinimumLength(6),
+        SuppressTokens(sorted(map(rows.index, (12, 20, 21)))),
+    )  # fmt: skip
+    translator.extra_length, num_changed = 12, 0
+    texts = texts_for(translator)
+    for text, [answer, *_] in zip(texts, translator.hypotheses(texts), strict=True):
+        inputs = tokenizer([text], return_tensors="pt")
+        limit = inputs["input_ids"].shape[1] - 1 + translator.extra_length
+        options = {"max_new_tokens": limit, "num_beams": 4, "early_stopping": "never"}
+        options |= {"renormalize_logits": False, "length_penalty": 1.0}
+        [tokens] = marian.generate(**inputs, **options).tolist()
+        if len(tokens) <= limit:  # As above.
+            assert [pad, *(rows[token] for token in answer.tokens)] == tokens
+            num_changed += [tokens] != free.generate(**inputs, **options).tolist()
+    assert num_changed
 
 
 @pytest.mark.parametrize("name", ["en-mg", "tc-big-en-pt"])
@@ -243,7 +279,13 @@ WRONG = [
     (change_json("config.json", d_model=2**30), "must have the shape"),
     (change_json("generation_config.json", eos_token_id=5), "eos_token_id=5"),
     (change_json("generation_config.json", num_beams=10**9), "beam_size="),
-    (change_json("generation_config.json", repetition_penalty=1.2), "repetition_penalty="),
+    (change_json("generation_config.json", encoder_repetition_penalty=2), "repetition_penalty=2"),
+    (
+        change_json("generation_config.json", num_beams=1, repetition_penalty=2),
+        "repetition_penalty=2",
+    ),
+    (change_json("generation_config.json", bad_words_ids=[[5, 6]]), r"bad_words_ids=\[\[5, 6\]\]"),
+    (change_json("generation_config.json", suppress_tokens=[0]), r"suppress_tokens=\[0\]"),
 ]
 
 
