@@ -24,7 +24,7 @@ def describe_plan(
     experiment: str | None, values: Mapping[str, Any], device_memory: float | None
 ) -> Iterator[tuple[str, str]]:
     """Yields the rows of a plan, (label, text); `device_memory` is in gigabytes."""
-    vocabulary = load_vocabulary(values["vocabulary"])
+    vocabulary = load_vocabulary(values)
     load_backend()
     from keras_transformer.data import PreparedCorpus
     from keras_transformer.inference.model_directory import read_config

@@ -3,6 +3,7 @@
 import itertools
 import pathlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer.cli import settings
@@ -75,8 +76,13 @@ def _counted(lines):
             yield line
 
 
-def load_vocabulary(path: str | None) -> Any:
-    """Returns the tokenizer in a file that this command wrote; None without a file."""
+def load_vocabulary(values: Mapping[str, Any]) -> Any:
+    """Returns the tokenizer in the file of `--vocabulary`; None without a file."""
+    path, known = values["vocabulary"], ("vocabulary", "prepared", "start_from")
+    given = [name for name in known if values.get(name)]
+    if given and values["normalization"] != TrainingSettings.normalization:
+        rule = "--normalization is for a new vocabulary; that of"
+        raise UserError(f"{rule} --{given[0].replace('_', '-')} has its own")
     if not path:
         return None
     from keras_transformer.data.tokenizer_pair import load_tokenizer_file
@@ -103,7 +109,7 @@ def run_prepare(arguments):
     part = arguments.part and _parse_part(arguments.part, values["vocabulary"])
     PREPARED_CORPUS.check_output(arguments.output)
     # Errors in files are found before TensorFlow is loaded.
-    vocabulary = load_vocabulary(values["vocabulary"])
+    vocabulary = load_vocabulary(values)
     train_corpus, valid_corpus, *_ = commands.open_corpora(kind, values)
     load_backend()
     from keras_transformer.data import prepare_corpus

@@ -104,7 +104,7 @@ def _print_plan(arguments, commands, values):
 
 def _train(commands, kind, values, report):
     # Errors in files are found before the backend is loaded.
-    vocabulary = load_vocabulary(values["vocabulary"])
+    vocabulary = load_vocabulary(values)
     corpora = commands.open_corpora(kind, values)
     values = choose_settings(values, corpora.train, report)
     report("Loading Keras and its backend.")
