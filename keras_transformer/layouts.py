@@ -102,6 +102,13 @@ EXPORTS = {
         "ONNX export", "encode.onnx", TOKENIZER_FILES | {"decode.onnx", ONNX_WEIGHTS_FILE}
     ),
     "litert": Layout("LiteRT export", LITERT_FILE, TOKENIZER_FILES),
+    "transformers": Layout(
+        "transformers export",
+        "README.md",  # which a model that others saved in this format lacks
+        {f"{name}.json" for name in ("vocab", "target_vocab", "tokenizer_config")}
+        | {"config.json", "generation_config.json", "model.safetensors"}
+        | {"source.spm", "target.spm"},
+    ),
 }
 
 

@@ -123,20 +123,13 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     model = plain_copy(model)
     check_positive_integer("max_length", max_length)
     config = model.config
-    dims = [None, config.d_model / config.num_heads]
-    allowed = {"target_vocab_size": [None], "norm": ["post"], "position": ["sinusoidal"]}
-    allowed |= {"sliding_window": [None], "key_dim": dims, "value_dim": dims}
-    allowed |= {"embedding_norm": [False]}
-    _check_settings(config, "Marian has only models with", allowed)
     marian_config = transformers.MarianConfig(
         max_position_embeddings=max_length,
-        activation_function=peer.activation_name(config.activation, ("relu", "silu", "gelu")),
         decoder_start_token_id=BOS_ID,
         bos_token_id=BOS_ID,
         eos_token_id=EOS_ID,
         forced_eos_token_id=None,
-        **{name: getattr(config, ours) for ours, names in NAMES.items() for name in names},
-        **_SETTINGS,
+        **marian_settings(config, norm=["post"], target_vocab_size=[None]),
     )
     dtype = getattr(torch, model.encoder.variable_dtype)
     marian = transformers.MarianMTModel(marian_config).to(dtype)
@@ -149,6 +142,47 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     for variables, weights in _weights(model, marian):
         peer.write(variables, weights, functools.partial(reordered, order=to_theirs))
     return marian.eval()
+
+
+def marian_settings(config: TransformerConfig, **allowed: list) -> dict[str, Any]:
+    """Returns Marian's settings of a model; raises a `UserError` if Marian lacks a part of it.
+
+    `allowed` has further settings, with their allowed values.
+    """
+    dims = [None, config.d_model / config.num_heads]
+    allowed |= {"position": ["sinusoidal"], "sliding_window": [None], "embedding_norm": [False]}
+    rule = "Marian has only models with"
+    _check_settings(config, rule, {**allowed, "key_dim": dims, "value_dim": dims})
+    sizes = {name: getattr(config, ours) for ours, names in NAMES.items() for name in names}
+    activation = peer.activation_name(config.activation, ("relu", "silu", "gelu"))
+    return {**_SETTINGS, **sizes, "activation_function": activation}
+
+
+def marian_tensors(model: Transformer, length: int) -> dict[str, np.ndarray]:
+    """Returns the weights, but for embeddings, by their names in transformers' files, in float32.
+
+    Args:
+        model: A model without quantization and LoRA that `marian_settings` allows.
+        length: Number of positions in the tables that the files of a pre-norm model have.
+    """
+    d_model, tensors = model.config.d_model, dict[str, np.ndarray]()
+    reorder = functools.partial(reordered, order=marian_order(d_model))
+
+    def tensor_of(name, shape):
+        return tensors.setdefault(name, np.zeros(shape or d_model, "float32"))
+
+    for variables, weights in block_weights(model, tensor_of):
+        peer.write(variables, weights, reorder)
+    for side in _SIDES:
+        if (norm := getattr(model, side).norm_layer) is not None:
+            variables = {"weight": norm.gamma, "bias": norm.beta}
+            weights = {
+                kind: tensor_of(f"model.{side}.layer_norm.{kind}", None) for kind in variables
+            }
+            peer.write(variables, weights, reorder)
+            table = _sinusoids(length, d_model).astype("float32")
+            tensors[f"model.{side}.embed_positions.weight"] = table
+    return tensors
 
 
 def marian_order(d_model):

@@ -105,6 +105,8 @@ def write(variables: Mapping, weights: Mapping, arrange: Callable = _unchanged) 
             values = arrange(variable, array(variable)).reshape(weight.shape)
         if isinstance(weight, keras.Variable):
             weight.assign(values)
+        elif isinstance(weight, np.ndarray):
+            weight[...] = values
         else:
             weight.copy_(weight.new_tensor(values))
 
@@ -131,7 +133,7 @@ def check_supported(is_supported: bool, rule: str, *received: str, **values: Any
     """Raises a `ValueError` unless `is_supported`: `rule`, then descriptions and settings."""
     if not is_supported:
         parts = [*received, *(f"{name}={value!r}" for name, value in values.items())]
-        raise ValueError(f"{rule}. Received: {', '.join(parts)}")
+        raise UserError(f"{rule}. Received: {', '.join(parts)}")
 
 
 def check_type(name: str, value: Any, supported: Iterable[type]) -> None:

@@ -8,5 +8,6 @@ _MODULES = {
     "ctranslate2": ["export_ctranslate2"],
     "runtimes": ["export_litert", "export_onnx"],
     "saved_model": ["export_saved_model"],
+    "transformers": ["export_transformers"],
 }
 __all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -10,7 +10,7 @@ import importlib.util
 import logging
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from keras_transformer.errors import UserError
@@ -79,6 +79,8 @@ class ExportFormat:
     # Whether the export itself tokenizes and searches. If not, the program that runs it must do
     # both; the tokenizers are files beside the model.
     includes_search: bool = False
+    # Whether it writes tokenizers and the settings of the search in a form of its own.
+    has_own_form: bool = False
     options: type[Settings] = Settings  # optional arguments of `export_<name>`
 
     @property
@@ -117,6 +119,7 @@ _ALL = (
     ),
     ExportFormat("onnx", ("onnx", "tf2onnx", "onnxruntime"), options=OnnxOptions),
     ExportFormat("litert", options=LitertOptions),
+    ExportFormat("transformers", needs_tensorflow=False, has_own_form=True),
 )
 FORMATS = {export_format.name: export_format for export_format in _ALL}
 
@@ -136,9 +139,9 @@ def export(
     Args:
         pipeline: A `Translator`, or a `Parser` for a format that includes the search.
         directory: A new or empty folder, or an earlier export, which is replaced.
-        format: `"saved_model"`, `"ctranslate2"`, `"onnx"` or `"litert"`.
-        **options: Further arguments of `export_saved_model`, `export_ctranslate2`, `export_onnx`
-            or `export_litert`, which raise the errors.
+        format: `"saved_model"`, `"ctranslate2"`, `"onnx"`, `"litert"` or `"transformers"`.
+        **options: Further arguments of `export_saved_model`, `export_ctranslate2`, `export_onnx`,
+            `export_litert` or `export_transformers`, which raise the errors.
 
     Raises:
         ValueError: If there is no such format.
@@ -197,23 +200,24 @@ def export_folder(
             raise UserError(
                 f"The {chosen.layout.title} {rule}. Received: an Ensemble of {num_models}"
             )
-        warn_of_constraints(pipeline.search, chosen.layout.title)
+        if not chosen.has_own_form:
+            warn_of_constraints(getattr(pipeline.search, "constraints", ()), chosen.layout.title)
         if begins := pipeline.target_tokenizer.pieces(pipeline.target_tokenizer.beginning):
             message = "The %s does not know the language of its answers: let each begin with %s."
             _LOGGER.warning(message, chosen.layout.title, " ".join(begins))
     check_export_directory(directory, format)
     with atomic_folder(directory) as aside:
         aside.mkdir()
-        if not chosen.includes_search:
+        if not (chosen.includes_search or chosen.has_own_form):
             pipeline.tokenizers.save(aside)
         yield aside
 
 
-def warn_of_constraints(search: Any, title: str) -> None:
-    """Logs a warning with the constraints of a search, if any: an export does not apply them."""
+def warn_of_constraints(constraints: Iterable, title: str) -> None:
+    """Logs a warning with constraints of a search, if any, that an export does not apply."""
     names = [
         repr(constraint) if dataclasses.is_dataclass(constraint) else type(constraint).__name__
-        for constraint in getattr(search, "constraints", ())
+        for constraint in constraints
     ]
     if names:
         message = "The %s does not apply the constraints of the search: %s."

@@ -237,6 +237,14 @@ def ctranslate2(translator, folder):
     return scores, sentence_scores(translator.model)
 
 
+def transformers(translator, folder):
+    from tests.export.transformers_peer import TransformersPeer
+
+    peer = TransformersPeer(export(translator, folder / "m", "transformers"))
+    scores = map(sum, peer.log_probabilities(TEXTS, TRANSLATIONS))
+    return [*scores], sentence_scores(translator.model)
+
+
 def runtime(name, translator, folder):
     from tests.export.test_runtimes import PACKAGES, RUNTIMES, empty_caches
 
@@ -323,7 +331,8 @@ IN_PROCESS = [translator_score, translator_search, translator_align, loss_model,
 IN_PROCESS += [loss_model_made_before, token_evaluator, predict, ensemble]
 FILES = [keras_file, weights_file, averaged_files, model_directory]
 TENSORFLOW_ONLY = [saved_model, keras_export, onnx, litert]
-OTHER_PROGRAMS = [ctranslate2, onnx, litert, to_marian, to_torch, to_keras_hub, to_keras]
+OTHER_PROGRAMS = [ctranslate2, transformers, onnx, litert, to_marian, to_torch]
+OTHER_PROGRAMS += [to_keras_hub, to_keras]
 USES = [*IN_PROCESS, *FILES, saved_model, keras_export, *OTHER_PROGRAMS]
 
 # Greatest difference in relation to the largest number: of other kernels, unless it is named here.

@@ -16,6 +16,7 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.cli.application import build_parser
+from tests.bridges.published import learn_files, save_arrays
 from tests.docs.page_blocks import PAGES, blocks_of, prompts_of
 from tests.loaded_once import load_once
 from tests.tiny_parser import tiny_parser
@@ -46,6 +47,9 @@ def folder(tmp_path_factory):
     for seed, name in zip((13, 1, 2, 13), MODELS, strict=False):
         tiny_translator(seed).save(folder / name)
     tiny_parser().save(folder / MODELS[-1])
+    (folder / "downloads/opus-mt-en-de").mkdir(parents=True)
+    learn_files(folder / "downloads/opus-mt-en-de")
+    save_arrays(folder / "downloads/opus-mt-en-de")
     words = "prepare --source {0}/train.en --target {0}/train.de --valid-source {0}/valid.en "
     words += "--valid-target {0}/valid.de --vocab-size 320 --output {0}/data/en-de"
     assert main(words.format(folder).split()) == 0
@@ -60,6 +64,7 @@ def missing_modules(code):
 def needs_of(words):
     """The missing modules that an export needs."""
     names = {"ctranslate2": "ctranslate2", "onnx": "tf2onnx", "litert": "ai_edge_litert"}
+    names |= {"transformers": "safetensors"}
     if words[:2] != ["keras-transformer", "export"] or "--format" not in words:
         return set()
     return missing_modules(f"import {names[words[words.index('--format') + 1]]}")

@@ -93,7 +93,9 @@ class Own:
         return state, log_probabilities
 
 
-@pytest.mark.parametrize("name", WITHOUT_SEARCH)
+@pytest.mark.parametrize(
+    "name", [name for name in WITHOUT_SEARCH if not FORMATS[name].has_own_form]
+)
 def test_constraints_of_the_search_are_named_once(name, require, tmp_path, caplog):
     require(name)
     with caplog.at_level(logging.WARNING, "keras_transformer"):
