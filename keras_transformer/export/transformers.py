@@ -208,7 +208,8 @@ def _search_settings(search: Any, target_ids: list[int]) -> dict[str, Any]:
             case decoding.NoRepeatNgrams():
                 settings["no_repeat_ngram_size"] = constraint.size
             case decoding.SuppressTokens():
-                settings["suppress_tokens"] = [target_ids.index(token) for token in constraint.ids]
+                ids = [target_ids.index(token) for token in constraint.ids if token in target_ids]
+                settings["suppress_tokens"] = ids
             case decoding.RepetitionPenalty() if is_beam:  # Otherwise it changes plain logits.
                 settings["repetition_penalty"] = constraint.penalty
             case _:

@@ -1,5 +1,6 @@
 """transformers answers like the Translator from the exported folder, or the export refuses."""
 
+import dataclasses
 import functools
 import json
 import logging
@@ -146,6 +147,9 @@ def test_an_imported_model_comes_back(tmp_path):
     (tmp_path / "published").mkdir()
     translator = imported(tmp_path / "published")
     translator.origin = {"name": "Somebody/opus-mt-en-pt", "license": "cc-by-4.0"}
+    constraints = [RepetitionPenalty(1.5), NoRepeatNgrams(2), MinimumLength(3)]
+    constraints.append(SuppressTokens([1, 7]))
+    translator.search = dataclasses.replace(translator.search, constraints=constraints)
     again = load_opus_mt(export_transformers(translator, tmp_path / "m"))
     assert (again.origin, again.search) == (translator.origin, translator.search)
     for found, expected in zip(
