@@ -4,7 +4,7 @@ from keras_transformer import lazy_names
 
 # Imported on first use: the command line reads the registry of tasks without importing Keras.
 _MODULES = {
-    "pipeline": ["Alignment", "Hypothesis", "Score"],
+    "results": ["Alignment", "Hypothesis", "Score"],
     "sentences": ["SentenceProfile"],
     "shortlist": ["Shortlist"],
     "translator": ["Translator"],

@@ -14,14 +14,8 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, one_answer
-from keras_transformer.inference.pipeline import (
-    Alignment,
-    Hypothesis,
-    Pipeline,
-    Progress,
-    Score,
-    cut_sources,
-)
+from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
+from keras_transformer.inference.results import Alignment, Hypothesis, Score
 from keras_transformer.inference.sentences import (
     SentenceProfile,
     TextPart,
