@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import warnings
+import zipfile
 
 import numpy as np
 
@@ -94,7 +95,9 @@ def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
             import torch
 
             with warnings.catch_warnings(action="ignore"):  # Rare kinds are refused below.
-                tensors = torch.load(path, map_location="cpu", weights_only=True)
+                # Files before torch 1.6 are no zip files, and cannot be mapped into memory.
+                options = {"weights_only": True, "mmap": zipfile.is_zipfile(path)}
+                tensors = torch.load(path, map_location="cpu", **options)
         for name, tensor in tensors.items():
             if not _is_plain(tensor):
                 raise ValueError(f"{name!r} is not a dense tensor of floating-point numbers")

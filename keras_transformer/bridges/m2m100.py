@@ -108,7 +108,7 @@ def load_m2m100(
     weights = PublishedWeights(*read_weights(folder))
     num_positions = 2 * (config.max_length or 0) * config.d_model
     weights.check(config, [len(pieces)], num_computed=num_positions + config.vocab_size)
-    transformer = Transformer(config, dtype=dtype)
+    transformer = Transformer(config, dtype=dtype, initialize=False)
     _copy(weights, transformer, rows)
     check_finite(transformer, folder)
     origin = origin_of(source, folder, settings)
@@ -225,9 +225,8 @@ def _sinusoids(length, width):
 
 def _copy(weights, model, rows):
     width, num_rows = model.config.d_model, len(rows) - 1
-    matrix = peer.array(weights.get("model.shared.weight", num_rows, width))[rows]
-    embedding = model.target_embedding
-    peer.read({"embeddings": embedding.embeddings}, {"embeddings": matrix})
+    embedding, name = model.target_embedding, "model.shared.weight"
+    peer.read({name: embedding.embeddings}, {name: weights.get(name, num_rows, width)[rows]})
     bias = np.zeros(len(rows), "float32")
     if "final_logits_bias" in weights:
         bias = peer.array(weights.get("final_logits_bias", 1, num_rows))[0, rows]

@@ -88,7 +88,7 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
         **settings,
     )
     dtype = dtype or str(model.lm_head.weight.dtype).removeprefix("torch.")
-    transformer = Transformer(config, dtype=dtype)
+    transformer = Transformer(config, dtype=dtype, initialize=False)
     to_ours = np.argsort(marian_order(config.d_model))
     for variables, weights in _weights(transformer, model):
         peer.read(variables, weights, functools.partial(reordered, order=to_ours))

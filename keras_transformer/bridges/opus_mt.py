@@ -101,7 +101,7 @@ def load_opus_mt(source: str | os.PathLike, dtype: Any = None) -> Translator:
     weights = PublishedWeights(*read_weights(folder))
     rows = [published_rows(vocabulary) for vocabulary in vocabularies]
     weights.check(config, [len(vocabulary) for vocabulary in vocabularies])
-    model = Transformer(config, dtype=dtype)
+    model = Transformer(config, dtype=dtype, initialize=False)
     weights.copy_to(model, rows)
     origin = origin_of(source, folder, settings)
     return Translator(model, source_tokenizer, target_tokenizer, search, origin=origin)
@@ -156,12 +156,12 @@ def search_of(generation: Mapping[str, Any], rows: Sequence[int]) -> BeamSearch:
     words += generation.get("suppress_tokens") or ()
     # Padding and BOS are never generated, and transformers ignores an end among bad words.
     if ids := sorted({rows.index(number) for number in words} - {PAD_ID, BOS_ID, EOS_ID}):
-        constraints.append(SuppressTokens(ids))
+        constraints.append(SuppressTokens(tuple(ids)))
     return BeamSearch(
         beam_size=generation.get("num_beams", 1),
         length_penalty=generation.get("length_penalty", 1.0),
         length_normalization="length",
-        constraints=constraints,
+        constraints=tuple(constraints),
     )
 
 
@@ -303,7 +303,7 @@ class PublishedWeights:
         embeddings = (model.source_embedding, model.target_embedding)[-len(rows) :]
         names = self._embeddings(sizes)
         for layer, name, size, ids in zip(embeddings, names, sizes, rows, strict=True):
-            matrix = peer.array(self.get(name, size, d_model))[ids]
+            matrix = self.get(name, size, d_model)[ids]
             peer.read({name: layer.embeddings}, {name: matrix}, reorder)
         bias = peer.array(self.get("final_logits_bias", 1, sizes[-1]))[0, rows[-1]]
         bias[[PAD_ID, BOS_ID]] = NEVER

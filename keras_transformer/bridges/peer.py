@@ -112,10 +112,15 @@ def write(variables: Mapping, weights: Mapping, arrange: Callable = _unchanged) 
 
 
 def array(weight: Any) -> np.ndarray:
-    """Returns the values of a weight in float64, which is exact for all narrower types."""
+    """Returns the values of a weight in at least float32, which is exact for narrower types.
+
+    The array may share the memory of the weight.
+    """
     if hasattr(weight, "detach"):  # It is a tensor of torch.
-        return weight.detach().cpu().double().numpy()
-    return np.array(ops.convert_to_numpy(weight), dtype="float64")
+        tensor = weight.detach().cpu()
+        return (tensor.float() if tensor.itemsize < 4 else tensor).numpy()
+    values = np.asarray(ops.convert_to_numpy(weight))
+    return values.astype(np.promote_types(values.dtype, "float32"), copy=False)
 
 
 def import_peer(name: str, extra: str) -> ModuleType:

@@ -100,7 +100,8 @@ def read_model(directory: str | os.PathLike, config: dict, dtype=None):
     """Builds the `Transformer` of a model directory from its config, and loads its weights."""
     check_sizes(directory, config)
     with reading_values(repr(str(directory))):
-        model = Transformer(config["model"], dtype=config.get("precision", dtype))
+        dtype = config.get("precision", dtype)
+        model = Transformer(config["model"], dtype=dtype, initialize=False)
     load = weight_files.load_weights_only
     if "precision" in config:
         load = weight_files.load_saved_model_weights

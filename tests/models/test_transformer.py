@@ -57,6 +57,15 @@ def test_logits_equal_the_oracles(variant):
         assert_close(logits[row], want, dtype=WIDEST)
 
 
+def test_a_model_for_weights_from_a_file_has_none_of_its_own():
+    model, drawn = (Transformer(shared().config, initialize=flag) for flag in (False, True))
+    for empty, weight in zip(model.weights, drawn.weights, strict=True):
+        assert empty.path == weight.path
+        if len(weight.shape) > 1:
+            assert not array(empty).any() and array(weight).any()
+    assert model.get_config() == drawn.get_config()
+
+
 def test_one_matrix_is_shared_three_ways():
     model = small()
     assert model.source_embedding is model.target_embedding
