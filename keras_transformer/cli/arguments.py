@@ -180,7 +180,7 @@ def add_language_options(group) -> None:
 
 def in_languages(pipeline: Any, arguments) -> Any:
     """Returns a pipeline in the languages that the options name."""
-    given = arguments.source_language, arguments.target_language
+    given = arguments.source_language or None, arguments.target_language or None
     return pipeline.with_languages(*given) if any(given) else pipeline
 
 

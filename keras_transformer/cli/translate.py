@@ -141,6 +141,7 @@ def run_score(arguments):
         advice = "shorten it and its source"
         text_files.check_lengths(translator.target_tokenizer, targets, *limits, advice=advice)
     total_log_probability, total_tokens, num_scored = 0.0, 0, 0
+    num_given = len(translator.target_tokenizer.beginning)  # of each translation but an empty one
     with (
         text_files.open_output(arguments.output) as output,
         ProgressBar("scoring", total=len(sources), unit="lines") as progress,
@@ -157,7 +158,7 @@ def run_score(arguments):
                     fields.append(" ".join(f"{x:.6f}" for x in score.token_log_probabilities))
                 output.write("\t".join(fields) + "\n")
                 total_log_probability += score.log_probability
-                total_tokens += score.num_tokens
+                total_tokens += score.num_tokens - (num_given if score.num_tokens > 1 else 0)
             num_scored += len(chunk)
     perplexity = math.exp(-total_log_probability / total_tokens)
     say(

@@ -231,6 +231,11 @@ def _open_prepared(values):
         rule = f"{values['prepared']!r} has no sentence of more than {prepared.max_length} subwords"
         raise UserError(f"{rule}. Received: --max-length {values['max_length']}")
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
+    for tokenizer, name in zip(tokenizers, ("source_language", "target_language"), strict=True):
+        own = tokenizer.language if tokenizer else ""
+        if own and values[name] and tokenizer.with_language(values[name]).language != own:
+            rule = f"The prepared corpus is encoded in {own!r}"
+            raise UserError(f"{rule}. Received: --{name.replace('_', '-')} {values[name]}")
     return Corpora(prepared.read("train"), prepared.valid_text, *tokenizers)
 
 

@@ -83,17 +83,17 @@ def graph_subwords(pieces) -> GraphTokenizer:
 def graph_mapped_pieces(
     model: bytes,
     pieces: Sequence[str],
+    texts: Sequence[bytes],
     languages: Sequence[str],
-    controls: Sequence[str],
+    has_controls: bool,
     beginning: Sequence[int],
 ) -> GraphTokenizer:
-    """Returns a `MappedTokenizer` in the graph; `pieces` are those of all ids."""
+    """Returns a `MappedTokenizer` in the graph; `pieces` and `texts` are those of all ids."""
     tokenizer = _sentencepiece(model, tf.string)
     table, _ = _vocabulary(pieces)
-    silent = {*controls, pieces[UNK_ID]}
-    shown = tf.constant(["" if piece in silent else piece for piece in pieces])
+    texts = tf.constant(texts)
 
-    def tokenize(text):
+    def split_with_code(text):
         has_code = tf.strings.regex_full_match(text, f"(?s)({LANGUAGE.pattern}).*")
         code = tf.strings.regex_replace(text, f"(?s)^({LANGUAGE.pattern}).*$", r"\1")
         if languages:  # Without a code, a text has no ids: an error would fail the whole batch.
@@ -101,7 +101,10 @@ def graph_mapped_pieces(
             text = tf.where(has_code, text, "")
         rest = tf.strings.regex_replace(text, f"(?s)^{LANGUAGE.pattern}", "", replace_global=False)
         codes = tf.RaggedTensor.from_row_lengths(code[has_code], tf.cast(has_code, tf.int64))
-        split = tf.concat([codes, tokenizer.tokenize(rest)], axis=1)
+        return tf.concat([codes, tokenizer.tokenize(rest)], axis=1)
+
+    def tokenize(text):
+        split = tokenizer.tokenize(text) if has_controls else split_with_code(text)
         ids = split.with_flat_values(tf.cast(table.lookup(split.flat_values), tf.int32))
         if beginning:
             has_words = tf.cast(ids.row_lengths() > 0, tf.int64)
@@ -111,8 +114,10 @@ def graph_mapped_pieces(
         return ids
 
     def detokenize(ids):
-        split = ids.with_flat_values(tf.gather(shown, ids.flat_values))
-        joined = tf.strings.regex_replace(tf.strings.reduce_join(split, axis=-1), SPACE, " ")
+        split = ids.with_flat_values(tf.gather(texts, ids.flat_values))
+        joined = tf.strings.reduce_join(split, axis=-1)
+        valid = tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
+        joined = tf.strings.regex_replace(valid, SPACE, " ")
         return tf.strings.regex_replace(joined, "^ +| +$", "")
 
     return GraphTokenizer([tokenizer, table], tokenize, detokenize, len(pieces))

@@ -1,14 +1,15 @@
 """Codes of languages: those of a model's pieces, and the codes of ISO 639 that mean the same."""
 
 import collections
+import difflib
 from collections.abc import Sequence
 
 from langcodes import Language, closest_match
 
 # Names of the languages in requests and signatures, where `""` stands for the model's own.
 LANGUAGES = ("source_language", "target_language")
-# The largest distance of langcodes between two codes of one language.
-_LARGEST_DISTANCE = 5
+# The largest distances of langcodes between two codes of one language, and of similar ones.
+_LARGEST_DISTANCE, _LARGEST_OF_SIMILAR = 5, 60
 
 
 def language_pieces(pieces: Sequence[str]) -> dict[str, str]:
@@ -44,3 +45,23 @@ def language_pieces(pieces: Sequence[str]) -> dict[str, str]:
         if code in known:
             known.setdefault(name, known[code])
     return known
+
+
+def nearest_code(code: str, known: Sequence[str]) -> str | None:
+    """Returns the known code that is most like an unknown one, for a message; None without one.
+
+    Args:
+        code, known: The unknown code, and the known ones.
+
+    Example:
+
+    >>> from keras_transformer.data.languages import nearest_code
+    >>> nearest_code("pt-BR", ["eng_Latn", "por_Latn"])
+    'por_Latn'
+    """
+    try:
+        nearest, _ = closest_match(code, [*known], max_distance=_LARGEST_OF_SIMILAR)
+    except ValueError:  # It is no code of a language, or one of the known ones is none.
+        nearest = ""
+    similar = difflib.get_close_matches(code.lower(), {name.lower(): name for name in known}, n=1)
+    return nearest if nearest in known else next((n for n in known if n.lower() in similar), None)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from keras_transformer.data.languages import language_pieces
+from keras_transformer.data.languages import language_pieces, nearest_code
 from keras_transformer.data.sentencepiece_tokenizer import (
     load_processor,
     rounded_scores,
@@ -18,11 +18,12 @@ from keras_transformer.data.sentencepiece_tokenizer import (
     without_surrogates,
 )
 from keras_transformer.data.tokenizer import LANGUAGE, SPACE, SPECIAL_PIECES, UNK_ID, Tokenizer
-from keras_transformer.errors import UserError, did_you_mean
+from keras_transformer.errors import UserError
 
 # ASCII only, as in TensorFlow's string operations: a no-break space is part of its piece.
 WHITESPACE = re.compile(r"[ \t\n\r\f\v]+")
 _JOIN = re.compile(r"@@( |\Z)")
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class _LookupTokenizer(Tokenizer):
@@ -177,7 +178,9 @@ class MappedTokenizer(_LookupTokenizer):
                 raise UserError(f"{rule}. Received: {piece!r}")
         if prefix and prefix not in self.controls:
             raise UserError(f"The prefix must be one of the controls. Received: {prefix=}")
-        self._silent_ids = {UNK_ID, *(self._ids[piece] for piece in self.controls)}
+        silent = {*self.controls, self._pieces[UNK_ID]}
+        # The text of each piece, in UTF-8.
+        self._texts = [b"" if piece in silent else _text_of(piece) for piece in self._pieces]
 
     def __reduce__(self):
         pieces = self._pieces[len(SPECIAL_PIECES) :]
@@ -202,9 +205,11 @@ class MappedTokenizer(_LookupTokenizer):
 
     def with_language(self, code: str) -> "MappedTokenizer":
         if code not in self.language_ids:
-            known = sorted(piece.strip("_") for piece in self.controls)
-            near = did_you_mean(code, known) or f": {', '.join(known) or 'it has none'}"
-            raise UserError(f"The model has no language {code!r}{near}")
+            known = [piece.strip("_") for piece in self.controls]
+            shown = ", ".join(known[:8]) + ", ..." * (len(known) > 8)
+            near = nearest_code(code, known)
+            advice = f" (did you mean {near}?)" if near else f". Allowed: {shown or 'none'}"
+            raise UserError(f"The model has no language {code!r}{advice}")
         other = copy.copy(self)
         other.prefix = self._pieces[self.language_ids[code]]
         return other
@@ -220,7 +225,8 @@ class MappedTokenizer(_LookupTokenizer):
         """
         codes, rests = [], []
         for text in texts:
-            code = LANGUAGE.match(text)
+            # The languages of other models are not in the text.
+            code = None if self.controls else LANGUAGE.match(text)
             codes.append([code[0]] if code else [])
             if self.languages and not text.strip():
                 text = ""
@@ -238,8 +244,8 @@ class MappedTokenizer(_LookupTokenizer):
         return [[*self.beginning, *ids] if ids else [] for ids in encoded]
 
     def _decode(self, ids):
-        pieces = (self._pieces[token] for token in ids if token not in self._silent_ids)
-        return "".join(pieces).replace(SPACE, " ").strip(" ")
+        text = b"".join([self._texts[token] for token in ids]).decode("utf-8", "replace")
+        return text.replace(SPACE, " ").strip(" ")
 
     def spell(self, pieces: Sequence[str]) -> list[list[int]]:
         texts = [piece.replace(SPACE, " ") for piece in pieces]
@@ -279,5 +285,11 @@ class MappedTokenizer(_LookupTokenizer):
     def in_graph(self) -> Any:
         from keras_transformer.data.graph_tokenizers import graph_mapped_pieces
 
-        of_text = self.languages, self.controls, self.beginning
-        return graph_mapped_pieces(self.model, self._pieces, *of_text)
+        of_text = self.languages, bool(self.controls), self.beginning
+        return graph_mapped_pieces(self.model, self._pieces, self._texts, *of_text)
+
+
+def _text_of(piece):
+    """Returns the bytes of a piece; `<0x41>` is a byte of a letter that has no piece."""
+    byte = _BYTE.fullmatch(piece)
+    return bytes.fromhex(byte[1]) if byte else piece.encode("utf-8")

@@ -1,6 +1,7 @@
 """Rules of the world's scripts: which have no spaces between words, and how text is normalized."""
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -49,9 +50,13 @@ def _replacements() -> Iterator[tuple[str, str]]:
             yield character, unicodedata.normalize("NFKC", character)
         elif category not in ("Cn", "Co", "Cs"):
             normal, parts = (unicodedata.normalize(form, character) for form in ("NFC", "NFD"))
-            # A text may have composed the first parts already.
-            starts = (unicodedata.normalize("NFC", parts[:end]) for end in range(len(parts)))
-            texts = {start + parts[end:] for end, start in enumerate(starts)} | {character}
+            texts = {character}
+            for accents in map("".join, itertools.permutations(parts[1:])):
+                text = parts[:1] + accents
+                if unicodedata.normalize("NFC", text) == normal:  # It is the same in this order.
+                    # A text may have composed the first parts already.
+                    starts = (unicodedata.normalize("NFC", text[:end]) for end in range(len(text)))
+                    texts |= {start + text[end:] for end, start in enumerate(starts)}
             yield from ((text, normal) for text in texts - {normal})
 
 

@@ -202,9 +202,11 @@ def export_folder(
             )
         if not chosen.has_own_form:
             warn_of_constraints(getattr(pipeline.search, "constraints", ()), chosen.layout.title)
-        if begins := pipeline.target_tokenizer.pieces(pipeline.target_tokenizer.beginning):
-            message = "The %s does not know the language of its answers: let each begin with %s."
-            _LOGGER.warning(message, chosen.layout.title, " ".join(begins))
+        if pipeline.target_tokenizer.beginning:
+            message = "The %s does not know its languages: let each text begin with %s and each "
+            message += "answer with %s."
+            begin = (" ".join(t.pieces(t.beginning)) for t in pipeline.tokenizers)
+            _LOGGER.warning(message, chosen.layout.title, *begin)
     check_export_directory(directory, format)
     with atomic_folder(directory) as aside:
         aside.mkdir()

@@ -150,6 +150,9 @@ def _sentencepiece_model(tokenizer):
     # It cuts `>>...<<` off the text, which then lacks the space that SentencePiece puts before it.
     codes = [code for code in tokenizer.symbols if LANGUAGE.match(code)]
     is_cut = bool(codes) and not tokenizer.languages
+    if tokenizer.beginning:
+        rule = "MarianTokenizer puts no piece of a language before a text"
+        raise UserError(f"{rule}. Received: a model with the language {tokenizer.language!r}")
     if isinstance(tokenizer, SubwordTokenizer) or is_cut:
         rule = "MarianTokenizer has SentencePiece vocabularies without symbols such as '>>fra<<'; "
         rule += "'<2fr>' is one that it reads as we do"

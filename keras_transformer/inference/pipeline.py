@@ -183,7 +183,11 @@ class Pipeline(abc.ABC):
         >>> translator = Translator.load("models/m2m100")  # doctest: +SKIP
         >>> translator.with_languages("fr", "zu").translate(["Un chien court."])  # doctest: +SKIP
         """
-        other = copy.copy(self)  # It shares the model and the compiled functions.
+        other = copy.copy(self)
+        # It shares the model and the compiled functions.
+        other._inference = copy.copy(self._inference)
+        if self._inference.shortlist is not None:
+            raise UserError("A shortlist is for one pair of languages: choose others without it.")
         if source_language is not None:
             other.source_tokenizer = self.source_tokenizer.with_language(source_language)
         if target_language is not None:

@@ -191,8 +191,13 @@ def _with_weights(method, kernels):
     @functools.wraps(method)
     def function(*texts):
         # Requests with other shapes than the signature's would fail later with obscure errors.
-        # A model of one pair of languages has None for them.
-        texts = [text if text is None else tf.ensure_shape(text, [None]) for text in texts]
+        # A model of one pair of languages may have None for them.
+        texts = [tf.ensure_shape(text, [None]) for text in texts if text is not None]
+        rule = "There must be as many strings in each input."
+        sizes = [tf.shape(text) for text in texts]
+        checks = [tf.debugging.assert_equal(size, sizes[0], rule) for size in sizes[1:]]
+        with tf.control_dependencies(checks):
+            texts = [tf.identity(text) for text in texts]
         with kernels.read_once():
             return method(*texts)
 

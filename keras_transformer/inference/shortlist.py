@@ -184,7 +184,7 @@ class Shortlist:
                 return shortlist
         except Exception as error:
             raise UserError(f"The shortlist is damaged: {str(path)!r}") from error
-        rule = "was learned with other vocabularies than those of the model: learn it again"
+        rule = "was learned with other vocabularies or languages than the model's: learn it again"
         raise UserError(f"{path} {rule}.")
 
     def _check(self, source_size, target_size):
@@ -201,7 +201,8 @@ class Shortlist:
 
 def _checksum(tokenizers):
     pieces = [each.pieces(range(each.vocab_size)) for each in tokenizers.by_name().values()]
-    return zlib.crc32(repr(pieces).encode())
+    languages = [each.language for each in tokenizers.by_name().values() if each.language]
+    return zlib.crc32(repr(pieces + languages if languages else pieces).encode())
 
 
 def _translations(corpus, source_size, target_size):

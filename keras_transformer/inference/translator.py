@@ -185,8 +185,8 @@ class Translator(Pipeline):
             is_long = profile.is_several(part.text, len(part.ids)) or len(part.ids) > longest
         if not is_long:
             return [part]
-        # The tags, such as the language to translate into, are in front of every part.
-        tag_ids = self.source_tokenizer.encode(part.tags)
+        # The tags, or the language, are in front of every part.
+        tag_ids = self.source_tokenizer.encode(part.tags) or [*self.source_tokenizer.beginning]
 
         def encode(texts):
             encoded = self.source_tokenizer.encode_batch([part.tags + text for text in texts])

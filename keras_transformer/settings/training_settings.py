@@ -221,8 +221,9 @@ class TrainingSettings(Settings):
         if different & _OF_TEXT and different <= _OF_TEXT | {"batch_shapes", "mixture"}:
             raise UserError(
                 f"The training text differs from that of the training in {str(directory)!r}, of "
-                f"{before.get('pairs')!r} pairs. Give the same text to go on, or another output "
-                "directory for a new training; `start_from` adapts a finished model to other text. "
+                f"{before.get('pairs')!r} pairs. Give the same text in the same languages to go on "
+                "or another output directory for a new training; `start_from` adapts a finished "
+                "model to other text. "
                 f"Received: another text, of {now['pairs']} pairs"
             )
         if differences := _differences("", {name: before.get(name) for name in now}, now):

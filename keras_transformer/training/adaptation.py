@@ -107,6 +107,9 @@ class StartingModel:
         if _contents(pair) == _contents(self._known):
             self.tokenizers = pair  # They may be in other languages.
             return
+        if self._known.of_target.language and not pair.of_target.language:
+            rule = "The model to start from has several languages, which no other vocabulary has"
+            raise UserError(f"{rule}. Received: a {type(pair.of_target).__name__}")
         if settings.lora is not None:
             rule = "`lora` trains no embeddings, so the vocabulary must be that of `start_from`"
             raise UserError(f"{rule}. Received: lora={settings.lora} with another vocabulary")

@@ -35,8 +35,12 @@ def split_texts(
     max_subwords: int,
     profile: SentenceProfile | None,
     tags: Sequence[str],
+    num_given: int = 0,
 ) -> TextParts:
-    """Returns the parts of strings `[batch]`; the arguments are those of `Translator._split`."""
+    """Returns the parts of strings `[batch]`, as `Translator._split` does.
+
+    `num_given` is the number of ids that the tokenizer puts before each text.
+    """
     num_subwords, limit = _lengths(tokenizer, texts), max_subwords
     may_be_several = tf.zeros(tf.shape(texts), tf.bool)
     if profile is not None:
@@ -49,15 +53,15 @@ def split_texts(
     part_texts, owners = tf.cond(
         tf.reduce_all(is_whole),
         lambda: (texts, tf.range(tf.size(texts, tf.int64))),
-        lambda: _split(tokenizer, texts, num_subwords, is_whole, limit, profile, tags),
+        lambda: _split(tokenizer, texts, num_subwords, is_whole, limit, profile, tags, num_given),
     )
     return TextParts(part_texts, owners, tf.size(texts))
 
 
-def _split(tokenizer, texts, num_subwords, is_whole, limit, profile, tags):
+def _split(tokenizer, texts, num_subwords, is_whole, limit, profile, tags, num_given):
     """Returns the texts of the parts, and their owners."""
     tag_texts, rests = _split_tags(texts, tags)
-    tagged = _Tagged(tokenizer, tag_texts, _lengths(tokenizer, tag_texts))
+    tagged = _Tagged(tokenizer, tag_texts, tf.maximum(_lengths(tokenizer, tag_texts), num_given))
     sentences = split_sentences_in_graph(rests, profile.abbreviations if profile else ())
     is_whole |= (sentences.row_lengths() < 2) & (num_subwords <= limit)
     # All sentences of a whole text are one group.
@@ -112,7 +116,7 @@ class _Tagged(NamedTuple):
 
     tokenizer: Any
     tag_texts: Tensor  # strings [texts]
-    num_tags: Tensor  # int32 [texts], their subwords
+    num_tags: Tensor  # int32 [texts], their subwords, or those that stand before each text
 
     def texts(self, units):
         """Returns units `[texts, units]` behind the tags of their texts, strings `[all units]`."""
@@ -121,7 +125,8 @@ class _Tagged(NamedTuple):
     def sizes(self, units):
         """Returns the numbers of subwords of units without the tags, int32 `[texts, units]`."""
         lengths = _lengths(self.tokenizer, self.texts(units))
-        return units.with_values(lengths - tf.gather(self.num_tags, units.value_rowids()))
+        num_before = tf.gather(self.num_tags, units.value_rowids())
+        return units.with_values(tf.maximum(lengths - num_before, 0))
 
     def similar_limits(self, units, limits):
         """Returns the limits that make groups of similar size."""

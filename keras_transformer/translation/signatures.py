@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_transformer.data.languages import LANGUAGES
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.errors import UserError
 from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.served_functions import ServedFunctions, encode, padded
 from keras_transformer.layers.tensors import Tensor
@@ -34,6 +35,9 @@ class TranslatorFunctions(ServedFunctions):
         tokenizers = pipeline.source_tokenizer, pipeline.target_tokenizer
         self.has_languages = all(tokenizer.language_ids for tokenizer in tokenizers)
         if self.has_languages:
+            if pipeline.shortlist is not None:
+                rule = "A shortlist is for one pair of languages, a SavedModel for all of the model"
+                raise UserError(f"{rule}'s: export without the shortlist")
             named = {n: (*texts, *LANGUAGES) for n, texts in self.inputs.items() if n != "limits"}
             self.inputs = self.inputs | named
         super().__init__(pipeline, search, dtype, num_streams, long_texts)
@@ -64,6 +68,7 @@ class TranslatorFunctions(ServedFunctions):
             max(self._pipeline.max_source_length - 1, 1),  # EOS is added.
             profile,
             SentenceProfile.tags_of(profile, tokenizer),
+            len(tokenizer.beginning),
         )
         languages = [source_language, target_language]
         if self.has_languages:
@@ -84,8 +89,8 @@ class TranslatorFunctions(ServedFunctions):
         source_language: Tensor = None,
         target_language: Tensor = None,
     ) -> dict[str, Tensor]:
-        languages = source_language, target_language
-        sources, targets, truncated = self._encode_pairs(text, translation, languages)
+        language_ids = self._language_ids((source_language, target_language))
+        sources, targets, truncated = self._encode_pairs(text, translation, language_ids)
         length = tf.cast(targets.bounding_shape()[1], tf.int32)
 
         def score_rows(start, end):
@@ -102,7 +107,8 @@ class TranslatorFunctions(ServedFunctions):
         values = in_chunks(score_rows, tf.shape(text)[0], chunk_size, empty)
         is_given = tf.range(length) < len(self._pipeline.target_tokenizer.beginning)
         values = tf.where(is_given & (padded(targets) != EOS_ID), 0.0, values)
-        is_impossible = self._lacks_language(text, sources)[:, None] & (padded(targets) != PAD_ID)
+        lacks_language = self._lacks_language(text, sources, language_ids)
+        is_impossible = lacks_language[:, None] & (padded(targets) != PAD_ID)
         values = tf.where(is_impossible, float("-inf"), values)
         return {
             "log_probability": tf.reduce_sum(values, axis=1),
@@ -112,8 +118,15 @@ class TranslatorFunctions(ServedFunctions):
             "truncated": truncated,
         }
 
-    def attention(self, text: Tensor, translation: Tensor, *languages: Tensor) -> dict[str, Tensor]:
-        sources, targets, truncated = self._encode_pairs(text, translation, languages)
+    def attention(
+        self,
+        text: Tensor,
+        translation: Tensor,
+        source_language: Tensor = None,
+        target_language: Tensor = None,
+    ) -> dict[str, Tensor]:
+        language_ids = self._language_ids((source_language, target_language))
+        sources, targets, truncated = self._encode_pairs(text, translation, language_ids)
         lengths = [tf.cast(ids.bounding_shape()[1], tf.int32) for ids in (targets, sources)]
 
         def attend_rows(start, end):
@@ -145,7 +158,7 @@ class TranslatorFunctions(ServedFunctions):
         language_ids = self._language_ids(languages)
         sources, truncated = self._encode("source", text, language_ids)
         num_subwords = tf.cast(sources.row_lengths(), tf.int32) - 1
-        beginnings = language_ids and language_ids["target"][:, None]
+        beginnings = language_ids and tf.maximum(language_ids["target"], PAD_ID)[:, None]
 
         def write(tokens, scores):
             tokens = tf.where((num_subwords == 0)[:, None, None], PAD_ID, tokens)
@@ -154,7 +167,8 @@ class TranslatorFunctions(ServedFunctions):
 
         options = {"write": write, "beginnings": beginnings}
         answers, scores = self._search(sources, num_subwords, search, **options)
-        scores = tf.where(self._lacks_language(text, sources)[:, None], float("-inf"), scores)
+        lacks_language = self._lacks_language(text, sources, language_ids)
+        scores = tf.where(lacks_language[:, None], float("-inf"), scores)
         return (answers, scores), truncated
 
     def _language_ids(self, languages):
@@ -180,19 +194,15 @@ class TranslatorFunctions(ServedFunctions):
             ids = ids.with_flat_values(tf.where(is_language, wanted, ids.flat_values))
         return ids, is_cut
 
-    def _lacks_language(self, text, sources):
+    def _lacks_language(self, text, sources, language_ids):
         """Returns bool `[batch]`: whether each text lacks a language that its model knows."""
-        if not self._pipeline.source_tokenizer.languages and not self.has_languages:
+        if language_ids is not None:
+            return language_ids["source"] < 0
+        if not self._pipeline.source_tokenizer.languages:
             return tf.zeros(tf.shape(text), tf.bool)
         return (sources.row_lengths() == 1) & ~tf.strings.regex_full_match(text, _BLANK)
 
-    def _encode_pairs(self, text, translation, languages):
-        check = tf.debugging.assert_equal(
-            tf.shape(text), tf.shape(translation), "There must be one translation for each text."
-        )
-        with tf.control_dependencies([check]):
-            text = tf.identity(text)
-        language_ids = self._language_ids(languages)
+    def _encode_pairs(self, text, translation, language_ids):
         sources, is_cut = self._encode("source", text, language_ids)
         targets, is_target_cut = self._encode("target", translation, language_ids)
         return sources, targets, is_cut | is_target_cut

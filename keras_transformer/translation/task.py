@@ -68,7 +68,7 @@ class TranslationTask(Task):
 
     def make_score(self, corpus, tokenizers, settings, recipe):
         from keras_transformer.data.lookup_tokenizers import SubwordTokenizer, join_subwords
-        from keras_transformer.evaluation.bleu import warn_without_spaces
+        from keras_transformer.evaluation.bleu import bleu_tokenizer, warn_without_spaces
         from keras_transformer.training.metrics import BleuOnDev, fast_search
 
         pairs = [(source, target) for source, target in corpus if source and target]
@@ -76,7 +76,8 @@ class TranslationTask(Task):
         if not own.bleu_every or not pairs:
             return None
         is_subword = isinstance(tokenizers.of_target, SubwordTokenizer)
-        tokenize = own.bleu_tokenize or ("none" if is_subword else "13a")
+        of_language = "none" if is_subword else bleu_tokenizer(tokenizers.of_target.language)
+        tokenize = own.bleu_tokenize or of_language
         references = [join_subwords(target) if is_subword else target for _, target in pairs]
         warn_without_spaces(references, tokenize, "give --target-language CODE or --bleu-tokenize")
         return BleuOnDev(

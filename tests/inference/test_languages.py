@@ -14,7 +14,7 @@ from keras_transformer.inference import Shortlist, Translator
 from keras_transformer.models import Transformer, TransformerConfig
 
 CODES = ("eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
-TEXTS = ["a red house", "blue", "red red blue house", "", "a house. a red house."]
+TEXTS = ["a red house", "blue", ">>red<< red blue house", "", " ".join(["red"] * 40)]
 OTHERS = ("fr", "zho_Hant")  # as they are asked for
 OWN = ("fra_Latn", "zho_Hant")  # as the model has them
 
@@ -32,7 +32,7 @@ def make_translator(prefixes=CODES[:2]):
     model = Transformer(config)
     random = np.random.default_rng(1)
     model.set_weights([random.normal(0, 0.7, w.shape) for w in model.get_weights()])
-    return Translator(model, *tokenizers, GreedySearch(), extra_length=8)
+    return Translator(model, *tokenizers, GreedySearch(), extra_length=8, max_source_length=64)
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,18 @@ def test_other_languages_are_those_of_other_tokenizers(translator, other):
     ]
 
 
+def test_a_language_is_in_front_of_the_parts_of_a_text_and_no_part_of_the_text(translator):
+    tokenizer = translator.source_tokenizer
+    assert tokenizer.decode(tokenizer.encode(">>red<< fra_Latn blue")) == ">>red<< fra_Latn blue"
+    [language] = tokenizer.beginning
+    short = Translator(translator.model, *translator.tokenizers, max_source_length=24)
+    parts = short.split(TEXTS[-1])
+    num_subwords = len(tokenizer.encode(TEXTS[-1])) - 1
+    # 22 subwords and the language are in each part.
+    assert len(parts) == -(-num_subwords // 22)
+    assert all(part.ids[0] == language and language not in part.ids[1:] for part in parts)
+
+
 def test_each_feature_works_in_the_chosen_languages(translator, other, tmp_path):
     """Each cell equals the translator whose tokenizers were made for these languages."""
     quantized, want = make_translator(), make_translator(OWN)
@@ -96,10 +108,19 @@ def test_each_feature_works_in_the_chosen_languages(translator, other, tmp_path)
 
 
 def test_wrong_languages_are_refused(translator):
-    with pytest.raises(UserError, match=r"no language 'zho_Hanx' \(did you mean zho_Han[st]\?\)"):
-        translator.with_languages("zho_Hanx")
-    with pytest.raises(UserError, match="no language 'de': eng_Latn, fra_Latn"):
+    for code, near in (("zho_Hanx", "zho_Han[st]"), ("zh-TW", "zho_Hant"), ("EN", "eng_Latn")):
+        with pytest.raises(UserError, match=rf"no language '{code}' \(did you mean {near}\?\)"):
+            translator.with_languages(code)
+    with pytest.raises(UserError, match=r"no language 'de'\. Allowed: eng_Latn, fra_Latn"):
         translator.with_languages(None, "de")
+    chosen = translator.with_languages("fr")
+    size = translator.model.config.vocab_size
+    chosen.shortlist = Shortlist(
+        np.full((size, 2), 3, "int32"), np.arange(9, dtype="int32"), size, 0
+    )
+    assert translator.shortlist is None
+    with pytest.raises(UserError, match="A shortlist is for one pair of languages"):
+        chosen.with_languages("en")
     plain = train_sentencepiece(["a red house", "blue house"], vocab_size=280)
     model = Transformer.from_preset("tiny", vocab_size=280)
     with pytest.raises(UserError, match="no languages to choose from. Received: 'en'"):
@@ -112,13 +133,7 @@ def test_a_saved_model_has_a_language_for_each_text(translator, other, tmp_path)
 
     from keras_transformer.export import export_saved_model
 
-    translator.shortlist = Shortlist(
-        np.full((translator.model.config.vocab_size, 2), 3, "int32"),
-        np.arange(translator.model.config.vocab_size - 4, dtype="int32"),
-        translator.model.config.vocab_size, 0,
-    )  # fmt: skip
     export_saved_model(translator, tmp_path / "1")
-    translator.shortlist = None
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     texts = [text for text in TEXTS for _ in range(3)]
     codes = [("", ""), ("fr", "zho_Hant"), ("en", "xx")] * len(TEXTS)
@@ -133,9 +148,9 @@ def test_a_saved_model_has_a_language_for_each_text(translator, other, tmp_path)
     assert answers[1::3] == other.translate(TEXTS)
     assert answers[2::3] == [""] * len(TEXTS)
     is_lost = np.isneginf(found["score"].numpy())
-    assert is_lost.tolist() == [
-        text != "" and source == "en" for text, (source, _) in zip(texts, codes, strict=True)
-    ]
+    assert is_lost.tolist() == [source == "en" for source, _ in codes]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many strings in each input"):
+        loaded.signatures["serving_default"](**inputs | {"source_language": tf.constant([""])})
     scored = loaded.signatures["score"](
         **inputs, translation=tf.constant(["blue house"] * len(texts))
     )
@@ -158,12 +173,17 @@ def test_a_server_takes_the_languages_of_each_text(translator, other, tmp_path):
             {"text": TEXTS[0], "source_language": "fr", "target_language": "zho_Hant"},
         ]
         status, answer = client.predict({"instances": rows}, "model")
+        pairs = [row | {"translation": "blue house"} for row in rows]
+        request = {"signature_name": "attention", "instances": pairs}
+        _, drawn = client.predict(request, "model")
         asked = {"text": TEXTS[:1], "answer": ["blue house"]}
         asked |= {"source_language": ["fr"], "target_language": ["zho_Hant"]}
         body = json.dumps({"inputs": asked}).encode()
         _, aligned = client.send("POST", "/page/model/pairs", body)
         _, page = client.send("GET", "/")
     assert aligned["pairs"] == [[list(p) for p in other.align(TEXTS[:1], ["blue house"])[0].pairs]]
+    sources = [row["source_tokens"][0] for row in drawn["predictions"]]
+    assert sources == ["eng_Latn", "fra_Latn"]
     assert '"languages": ["eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant"]' in page
     assert status == 200
     found = [row["translation"] for row in answer["predictions"]]
