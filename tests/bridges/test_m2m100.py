@@ -282,7 +282,7 @@ def test_ctranslate2_answers_alike_with_the_language_as_the_prefix(published, tm
 
     _, translator, *_, (_, piece, _, target) = published
     export_ctranslate2(translator, tmp_path / "peer")
-    assert f"let each begin with {piece.format(target)}." in caplog.text
+    assert f"and each answer with {piece.format(target)}." in caplog.text
     peer = ctranslate2.Translator(str(tmp_path / "peer"), intra_threads=1)
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     for text in TEXTS:
