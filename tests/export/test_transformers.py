@@ -5,6 +5,7 @@ import functools
 import json
 import logging
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -24,7 +25,14 @@ from keras_transformer.decoding import (
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_transformers
 from keras_transformer.inference.translator import Translator
-from tests.bridges.published import PORTUGUESE, SOURCES, TARGETS, learn_files, save_arrays
+from tests.bridges.published import (
+    PORTUGUESE,
+    SOURCES,
+    TARGETS,
+    learn_files,
+    published_files,
+    save_arrays,
+)
 from tests.closeness import assert_close
 from tests.export.models import TEXTS, random_translator
 from tests.export.transformers_peer import TransformersPeer
@@ -157,6 +165,15 @@ def test_an_imported_model_comes_back(tmp_path):
     ):
         np.testing.assert_array_equal(found, expected)
     assert again.source_tokenizer.pieces(range(9)) == translator.source_tokenizer.pieces(range(9))
+
+
+@pytest.mark.slow
+def test_published_ids_come_back(tmp_path):
+    folder = shutil.copytree(published_files("en-mg"), tmp_path / "published")
+    save_arrays(folder)
+    export_transformers(load_opus_mt(folder), tmp_path / "m")
+    found, published = (path / "vocab.json" for path in (tmp_path / "m", folder))
+    assert json.loads(found.read_text("utf-8")) == json.loads(published.read_text("utf-8"))
 
 
 def test_weights_of_bfloat16_are_stored_in_float32(tmp_path):
