@@ -205,7 +205,8 @@ def export_folder(
         if pipeline.target_tokenizer.beginning:
             message = "The %s does not know its languages: let each text begin with %s and each "
             message += "answer with %s."
-            begin = (" ".join(t.pieces(t.beginning)) for t in pipeline.tokenizers)
+            pair = pipeline.source_tokenizer, pipeline.target_tokenizer
+            begin = (" ".join(t.pieces(t.beginning)) for t in pair)
             _LOGGER.warning(message, chosen.layout.title, *begin)
     check_export_directory(directory, format)
     with atomic_folder(directory) as aside:
