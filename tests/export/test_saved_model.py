@@ -129,7 +129,7 @@ def test_scores_are_the_translators(loaded, translator):
         assert_close(values[:number], score.token_log_probabilities, scale=1.0)
         assert not values[number:].any() and not "".join(found["tokens"][row, number:])
     assert not found["truncated"].any()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="one translation for each text"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many strings in each input"):
         ask(loaded, "score", text=TEXTS[:2], translation=TRANSLATIONS[:1])
 
 

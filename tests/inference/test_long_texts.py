@@ -31,7 +31,7 @@ class Echo(BatchInference):
         self.batches = []
         self.prefixes = []
 
-    def search_batch(self, sources, max_lengths, search, seed_offset, prefixes=None):
+    def search_batch(self, sources, max_lengths, search, seed_offset, prefixes=None, num_given=0):
         assert all(source[-1] == EOS_ID for source in sources)
         width = max(map(len, sources))
         positions = search.width * (width - 1 + max(max_lengths))  # of each row, but for EOS

@@ -172,14 +172,14 @@ def test_a_connection_without_a_request_or_a_reader_ends():
             return {"long": np.array([10_000_000 * b"a"], object)}
 
     body = b'{"instances": ["a"]}'
-    with serving(EchoModel(serving_default=Long()), request_timeout=0.3) as client:
+    with serving(EchoModel(serving_default=Long()), request_timeout=0.6) as client:
         with connect(client) as silent, connect(client) as half, connect(client) as deaf:
             half.sendall(HEAD)
             deaf.sendall(HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
             for _ in range(3):  # Others are answered meanwhile.
                 assert client.send("GET", "/health")[0] == 200
             assert silent.recv(1) == half.recv(1) == b""
-            time.sleep(0.8)
+            time.sleep(1.5)
             with contextlib.suppress(ConnectionError):
                 while received := deaf.recv(2**20):
                     assert b"}" not in received  # the end of the answer
