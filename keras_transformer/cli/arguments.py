@@ -35,6 +35,7 @@ _CONSTRAINTS = {
 }
 CONSTRAINT_OPTIONS = ("--min-length", "--no-repeat-ngram", "--repetition-penalty",
                       "--suppress-unknown")  # fmt: skip
+GLOSSARY_OPTIONS = ("--glossary", "--keep-placeholders")
 SEARCH_OPTIONS = ("--beam-size", "--length-penalty", "--patience")
 _LONG_LINES = {
     "split": "split translates it in parts, of whole sentences where possible, and joins the "
@@ -249,6 +250,27 @@ def use_shortlist(pipeline: Any, arguments) -> None:
     pipeline.shortlist = Shortlist.load(arguments.model[0], pipeline.tokenizers)
 
 
+def add_glossary_options(group) -> None:
+    text = "terms that answers must contain where their lines have the term of the source: UTF-8 "
+    text += "text, .gz too, a term, a TAB and its translation in each line"
+    add_options(group, {"--glossary FILE": text})
+    text = "keep tags, fields in braces, printf's fields and URLs as they are, in the same number"
+    add_options(group, {"--keep-placeholders": text})
+
+
+def read_glossary(arguments) -> Any:
+    """Returns the `Glossary` that the options describe, None without them.
+
+    Call it before a model is loaded: the file may have errors.
+    """
+    from keras_transformer.inference.glossary import Glossary
+
+    path, keeps = (getattr(arguments, name, None) for name in ("glossary", "keep_placeholders"))
+    if path is not None:
+        return Glossary.load(path, bool(keeps))
+    return Glossary({}, keep_placeholders=True) if keeps else None
+
+
 def add_batch_options(parser):
     """Adds the options of batches to a command that searches; returns their group."""
     group = parser.add_argument_group("batches")
@@ -274,8 +296,11 @@ def add_long_lines(group, choices: Sequence[str], default: str, note: str = "") 
 
 def load_pipeline(arguments, task: str) -> tuple[Any, dict[str, Any]]:
     """Returns the pipeline in `--model`, and the options of its search methods."""
+    glossary = read_glossary(arguments)
     num_streams = load_backend_in_streams(arguments.streams)
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=arguments.precision)
+    if glossary is not None:
+        glossary.give_to(pipeline)
     use_shortlist(pipeline, arguments)
     options = {"batch_size": arguments.batch_size, "num_streams": num_streams}
     return pipeline, options | {"search": choose_search(arguments, pipeline.search)}

@@ -11,8 +11,10 @@ from typing import Annotated
 
 from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
+    GLOSSARY_OPTIONS,
     SEARCH_OPTIONS,
     add_constraint_options,
+    add_glossary_options,
     add_model_option,
     add_option,
     add_options,
@@ -21,6 +23,7 @@ from keras_transformer.cli.arguments import (
     choose_search,
     is_given,
     options_of,
+    read_glossary,
     use_shortlist,
 )
 from keras_transformer.cli.backend import load_backend, load_backend_in_streams
@@ -32,7 +35,8 @@ from keras_transformer.serving import ServerSettings
 from keras_transformer.settings.base import Metavar
 
 _NAMES = {"dtype": "precision", "num_streams": "streams"}
-_SEARCH_OPTIONS = (*SEARCH_OPTIONS, "--n-best", "--shortlist", *CONSTRAINT_OPTIONS)
+_SEARCH_OPTIONS = (*SEARCH_OPTIONS, "--n-best", "--shortlist", *CONSTRAINT_OPTIONS,
+                   *GLOSSARY_OPTIONS)  # fmt: skip
 
 
 def export_options(parser):
@@ -48,6 +52,7 @@ def export_options(parser):
         add_option(files, dataclasses.replace(option, text=text, type=kind))
     add_search_options(parser)
     add_shortlist_option(parser)
+    add_glossary_options(parser)
     add_constraint_options(parser)
 
 
@@ -67,6 +72,7 @@ def run_export(arguments):
     # Errors are found before TensorFlow is loaded.
     chosen.check_packages()
     check_export_directory(arguments.output, chosen.name)
+    glossary = read_glossary(arguments)
     load_backend()
     from keras_transformer import export
     from keras_transformer.inference.model_directory import read_config
@@ -80,6 +86,8 @@ def run_export(arguments):
     if chosen.includes_search:
         options["search"] = choose_search(arguments, pipeline.search)
     use_shortlist(pipeline, arguments)
+    if glossary is not None:
+        glossary.give_to(pipeline)
     export.export(pipeline, arguments.output, chosen.name, **options)
     say(f"wrote {arguments.output}")
 
@@ -105,6 +113,7 @@ def serve_options(parser):
     text = "model directory, SavedModel, or folder with a SavedModel in a folder of a number for "
     text += "each version; the default name is that of the folder"
     parser.add_argument("model", metavar="[NAME=]MODEL", nargs="+", help=text)
+    add_glossary_options(parser)
     for option in _server_options().values():
         add_option(parser, option)
 
@@ -120,7 +129,7 @@ def run_serve(arguments):
     from keras_transformer.serving.models import find_models
 
     # Errors in the arguments come before TensorFlow is loaded.
-    models = find_models(arguments.model)
+    models, glossary = find_models(arguments.model), read_glossary(arguments)
     given = {name: getattr(arguments, option.name) for name, option in _server_options().items()}
     settings = ServerSettings(**{k: value for k, value in given.items() if value is not None})
     listener = _listen(settings.host, settings.port)
@@ -134,6 +143,8 @@ def run_serve(arguments):
         rule = "The server needs the TensorFlow backend (KERAS_BACKEND=tensorflow)"
         raise UserError(f"{rule}. Received: {backend}")
     server = Server(models, dataclasses.replace(settings, streams=streams))
+    for model in (model for versions in models.values() for model in versions.values()):
+        model.glossary = glossary
     for name in models:
         say(f"loading {name} from {str(server.model(name).path)!r} ...")
         server.model(name).warm_up()

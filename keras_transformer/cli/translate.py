@@ -6,6 +6,7 @@ import math
 from keras_transformer.cli import text_files
 from keras_transformer.cli.arguments import (
     add_constraint_options,
+    add_glossary_options,
     add_language_options,
     add_line_options,
     add_long_lines,
@@ -30,13 +31,14 @@ def translate_options(parser):
     text = "beginning of each answer, line by line; an empty line leaves it free"
     add_options(files, {"--prefix FILE": text})
     add_language_options(files)
+    add_glossary_options(files)
     add_long_lines(batches, ("split", "truncate", "error"), "split; error with --n-best")
     add_shortlist_option(batches)
     add_constraint_options(parser)
 
 
 def run_translate(arguments):
-    inputs = [arguments.input or "-", arguments.prefix, *arguments.model]
+    inputs = [arguments.input or "-", arguments.prefix, arguments.glossary, *arguments.model]
     text_files.check_output(arguments.output, inputs)
     if arguments.n_best is not None and arguments.long_lines == "split":
         rule = "--n-best cannot rank a line that was translated in parts"

@@ -8,7 +8,9 @@ from typing import Any
 from keras_transformer.cli import text_files, translation_data
 from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
+    GLOSSARY_OPTIONS,
     add_constraint_options,
+    add_glossary_options,
     add_long_lines,
     add_option,
     add_options,
@@ -51,7 +53,8 @@ class TranslationCommands(TaskCommands):
         "dataset": (("dataset", "source_language", "target_language"),),
         "prepared": (("prepared",), *_LANGUAGES),
     }
-    model_options = ("--source", "--long-lines", "--shortlist", *CONSTRAINT_OPTIONS)
+    model_options = ("--source", "--long-lines", "--shortlist", *CONSTRAINT_OPTIONS,
+                     *GLOSSARY_OPTIONS)  # fmt: skip
     evaluate_inputs = ("source",)
     valid_files = {"--source": "valid_source", "--reference": "valid_target"}
 
@@ -96,6 +99,7 @@ class TranslationCommands(TaskCommands):
         add_options(group, {"--tokenize NAME": text}, choices=BLEU_TOKENIZERS)
         add_long_lines(group, ("split", "truncate", "error"), "split")
         add_shortlist_option(group)
+        add_glossary_options(group)
         add_constraint_options(parser)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:

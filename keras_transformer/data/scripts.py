@@ -4,7 +4,7 @@ import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 # Letters of Thai, of Chinese and Japanese with their punctuation: no space between two sentences.
 JOINED_LETTERS = (
@@ -19,7 +19,25 @@ _FORMS = ("<initial>", "<medial>", "<final>", "<isolated>")
 _LIGATURES = {*range(0xFB00, 0xFB07), *range(0xFB13, 0xFB18)}  # Latin and Armenian
 _SPACES = set("\t\n\v\f\r\x85\u2028\u2029")
 _BYTE_ORDER_MARK = "\ufeff"
+_LAST_OF_WORDS = 0x1FBFA  # Later letters are Chinese or Japanese.
 _LAST = 0x2FA1D  # Later characters have no decomposition.
+
+
+@functools.cache
+def letters_of_words() -> str:
+    """Returns letters, accents and digits, as the inside of a class of a regular expression.
+
+    Those of scripts without spaces between words are not among them.
+    """
+    characters = map(chr, range(_LAST_OF_WORDS))
+    letters = (c for c in characters if unicodedata.category(c)[0] in "LMN" or c == "_")
+    return character_ranges({ord(c) for c in letters if not UNSPACED.match(c)})
+
+
+def character_ranges(codes: Set[int]) -> str:
+    """Returns the characters of codes, as the inside of a class of a regular expression."""
+    starts, ends = (sorted(code for code in codes if code + d not in codes) for d in (-1, 1))
+    return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends, strict=True))
 
 
 @functools.cache

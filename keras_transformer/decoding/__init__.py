@@ -18,6 +18,7 @@ from keras_transformer.decoding.search import (
     search_from_dict,
     search_to_dict,
 )
+from keras_transformer.decoding.terms import RequiredTerms
 
 __all__ = [
     "BeamSearch",
@@ -28,6 +29,7 @@ __all__ = [
     "MinimumLength",
     "NoRepeatNgrams",
     "RepetitionPenalty",
+    "RequiredTerms",
     "Sampling",
     "SearchResult",
     "Step",

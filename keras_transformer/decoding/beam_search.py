@@ -1,16 +1,17 @@
 """Beam search with a length penalty, n-best lists and an early stop."""
 
 import math
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import keras
 from annotated_types import Ge, Le
 from keras import ops
 
 from keras_transformer.checks import check_argument, check_choice, checked_number
-from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.constraints import TERM, Constraints
 from keras_transformer.decoding.loop import extend_until_done, keep_shapes, top_k
 from keras_transformer.decoding.search import Search, SearchResult
+from keras_transformer.decoding.terms import best_with_terms, requires_terms
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.settings.base import settings_dataclass
 
@@ -80,7 +81,7 @@ class BeamState(NamedTuple):
     limits: Any  # int32 [batch]: the sentence's maximum length
     is_done: Any  # bool [batch]: the sentence's answer is final, `alive` and `finished` are frozen
     parents: Any  # int32 [batch, beam]: the beam of the last step that each alive beam continues
-    last_tokens: Any  # int32 [batch, beam]: next input of the step
+    last_tokens: Any  # int32 [batch, beam]: next input of the step, with the term that it begins
     alive: Alive
     finished: Finished
     num_finished: Any  # int32 [batch]: hypotheses that ended among the best `beam_size`
@@ -91,7 +92,7 @@ class Candidates(NamedTuple):
 
     log_probabilities: Any  # float [batch, candidates]
     parents: Any  # int32 [batch, candidates]: the alive beam that is extended, 0 .. beam - 1
-    last_tokens: Any  # int32 [batch, candidates]
+    next_inputs: Any  # int32 [batch, candidates]: `last_tokens` of the next state
     tokens: Any  # int32 [batch, candidates, max_length]
     is_finished: Any  # bool [batch, candidates]: the last token is EOS
 
@@ -137,6 +138,7 @@ class BeamSearch(Search, name="beam"):
     length_normalization: Literal["gnmt", "length"] = "gnmt"
     constraints: Constraints = ()
     patience: Annotated[float, Ge(0), Le(1e6)] | None = None
+    finds_terms: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         size, patience = self.beam_size, self.patience
@@ -156,7 +158,7 @@ class BeamSearch(Search, name="beam"):
             # [batch, beam] -> [batch * beam]
             flat = ops.reshape(beams.last_tokens, (-1,)), ops.reshape(parents, (-1,))
             logits, state = inputs.call_step(*flat, state)
-            candidates = self._best_candidates(logits, beams, inputs)
+            candidates = self._best_candidates(logits, beams, inputs, state)
             return keep_shapes(self._advance(beams, candidates), beams), state
 
         start = self._start(inputs)
@@ -191,26 +193,34 @@ class BeamSearch(Search, name="beam"):
             num_finished=ops.zeros((batch,), dtype="int32"),
         )
 
-    def _best_candidates(self, logits, beams, inputs):
+    def _best_candidates(self, logits, beams, inputs, state):
         """Returns the best extensions of the alive beams, as many as the class says.
 
         `logits` are `[batch * beam, vocabulary]`; a tiny vocabulary may have fewer extensions.
         """
-        vocabulary = ops.shape(logits)[-1]
-        num_candidates = 1 if self.beam_size == 1 else 2 * self.beam_size
-        if logits.shape[-1] is not None:
-            num_candidates = min(num_candidates, self.beam_size * vocabulary)
-        # [batch * beam, 1] -> [batch, beam]
-        normalizer = inputs.normalizer(logits, ops.max(logits, axis=-1, keepdims=True))
-        terms = -ops.reshape(normalizer, (-1, self.beam_size)), beams.alive.log_probabilities
-        totals, best = top_k(logits, num_candidates, terms)  # [batch, candidates]
-        parents, last_tokens = best // vocabulary, best % vocabulary
-        tokens = _gather(beams.alive.tokens, parents)  # [batch, candidates, max_length]
+        alive = beams.alive
+        if requires_terms(inputs.constraints):
+            terms = state["constraints"][-1]
+            found = best_with_terms(logits, alive.log_probabilities, terms, inputs.eos_id)
+            totals, parents, last_tokens, begun = found
+            next_inputs = last_tokens + TERM * begun
+        else:
+            vocabulary = ops.shape(logits)[-1]
+            num_candidates = 1 if self.beam_size == 1 else 2 * self.beam_size
+            if logits.shape[-1] is not None:
+                num_candidates = min(num_candidates, self.beam_size * vocabulary)
+            # [batch * beam, 1] -> [batch, beam]
+            normalizer = inputs.normalizer(logits, ops.max(logits, axis=-1, keepdims=True))
+            terms = -ops.reshape(normalizer, (-1, self.beam_size)), alive.log_probabilities
+            totals, best = top_k(logits, num_candidates, terms)  # [batch, candidates]
+            parents, last_tokens = best // vocabulary, best % vocabulary
+            next_inputs = last_tokens
+        tokens = _gather(alive.tokens, parents)  # [batch, candidates, max_length]
         is_next = ops.equal(ops.arange(ops.shape(tokens)[-1], dtype="int32"), beams.index)
         return Candidates(
             log_probabilities=totals,
             parents=parents,
-            last_tokens=last_tokens,
+            next_inputs=next_inputs,
             tokens=ops.where(is_next, ops.expand_dims(last_tokens, -1), tokens),
             is_finished=ops.equal(last_tokens, inputs.eos_id),
         )
@@ -234,7 +244,7 @@ class BeamSearch(Search, name="beam"):
             index=length,
             is_done=ops.logical_or(beams.is_done, is_done),
             parents=_gather(candidates.parents, best),
-            last_tokens=_gather(candidates.last_tokens, best),
+            last_tokens=_gather(candidates.next_inputs, best),
             alive=_where_sentence(beams.is_done, beams.alive, alive),
             finished=_where_sentence(beams.is_done, beams.finished, finished),
             num_finished=num_finished,
@@ -246,7 +256,7 @@ class BeamSearch(Search, name="beam"):
         # Earlier hypotheses come first, so that ties keep them.
         scores = ops.concatenate([finished.scores, self._scores(new, length)], axis=1)
         scores, best = top_k(scores, self.n_best)
-        lengths = ops.broadcast_to(length, ops.shape(candidates.last_tokens))
+        lengths = ops.broadcast_to(length, ops.shape(candidates.parents))
         # Do not count candidates that extend an empty beam or break a constraint.
         is_new = new[:, : self.beam_size] > _MINUS_INFINITY
 

@@ -29,6 +29,8 @@ class Generated(NamedTuple):
             included.
         log_probabilities: float `[hypotheses, vocabulary]`, the model's, before any constraint.
         eos_id: Id that ends a hypothesis.
+        begun: int32 `[hypotheses]`, number of the term of `RequiredTerms` that the last token
+            begins, from 1; 0 if it begins none.
 
     Example:
 
@@ -44,6 +46,7 @@ class Generated(NamedTuple):
     max_lengths: Any
     log_probabilities: Any
     eos_id: int
+    begun: Any = 0
 
 
 class Constraint(Protocol):
@@ -99,6 +102,8 @@ Constraints = Annotated[Items[Annotated[Any, Predicate(is_constraint)]], CONSTRA
 # Each token before the last of an n-gram adds operations to the graph.
 _NgramSize = Annotated[int, Ge(1), Le(100)]
 _Ids = Annotated[Items[CountOrZero], Len(1), Allowed("ids of at least 0, one or more")]
+# A search gives a last token that begins a term to its step as `token + TERM * number`.
+TERM = 2**20
 # Within these limits, sums of penalized log-probabilities stay finite in float32.
 _Penalty = Annotated[float, Ge(1e-20), Le(1e20)]
 
@@ -124,6 +129,7 @@ def constrain(inputs, constraints, width):
     }
 
     def step(last_tokens, parents, state):
+        begun, last_tokens = last_tokens // TERM, last_tokens % TERM
         logits, model_state = inputs.call_step(last_tokens, parents, state["model"])
         check_static_vocabulary(logits)
         largest = ops.max(logits, axis=-1, keepdims=True)
@@ -135,7 +141,13 @@ def constrain(inputs, constraints, width):
         is_last = ops.equal(ops.arange(max_length, dtype="int32"), length - 1)  # [max_length]
         tokens = ops.where(is_last, ops.expand_dims(last_tokens, -1), tokens)
         generated = Generated(
-            tokens, last_tokens, length, state["max_lengths"], log_probabilities, inputs.eos_id
+            tokens,
+            last_tokens,
+            length,
+            state["max_lengths"],
+            log_probabilities,
+            inputs.eos_id,
+            begun,
         )
         new_states = []
         for constraint, old_state in zip(constraints, states, strict=True):
@@ -153,7 +165,7 @@ def constrain(inputs, constraints, width):
         step=step,
         state=start,
         keep_sentences=inputs.keep_sentences and keep_sentences,
-        is_constrained=True,
+        constraints=constraints,
         normalizer=lambda log_probabilities, largest, largest_ids=None: ops.zeros_like(largest),
     )
 
@@ -280,7 +292,7 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
             before = padded[:, offset : offset + max_length]  # [hypotheses, max_length]
             before_next = ops.expand_dims(ops.take(padded, length + offset, axis=1), -1)
             is_repeated = ops.logical_and(is_repeated, ops.equal(before, before_next))
-        return _token_sets(tokens, is_repeated, vocabulary)
+        return token_sets(tokens, is_repeated, vocabulary)
 
 
 @settings_dataclass
@@ -311,7 +323,7 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
         tokens = generated.tokens
         is_generated = ops.arange(ops.shape(tokens)[1], dtype="int32") < generated.length
         is_generated = ops.broadcast_to(is_generated, ops.shape(tokens))
-        occurs = _token_sets(tokens, is_generated, log_probabilities.shape[-1])
+        occurs = token_sets(tokens, is_generated, log_probabilities.shape[-1])
         return state, ops.where(occurs, log_probabilities * self.penalty, log_probabilities)
 
 
@@ -337,7 +349,7 @@ class SuppressTokens(SavedConstraint, name="suppress_tokens"):
         return np.isin(np.arange(vocabulary), self.ids)  # [vocabulary]
 
 
-def _token_sets(tokens, is_in, vocabulary):
+def token_sets(tokens, is_in, vocabulary):
     """Returns the tokens of each hypothesis where `is_in`, as bool `[hypotheses, vocabulary]`."""
     number, length = ops.shape(tokens)
     # The other tokens go to one more column, which is cut off.

@@ -113,7 +113,7 @@ class Sampling(Search, name="sampling"):
         def choose(logits, index):
             largest = ops.max(logits, axis=-1, keepdims=True)  # [hypotheses, 1]
             drawn_from = logits
-            if inputs.is_constrained:
+            if inputs.constraints:
                 # There must be something to draw from, even where everything is ruled out.
                 drawn_from = ops.where(ops.equal(largest, float("-inf")), 0.0, logits)
             tokens = self._draw(drawn_from, _StepSeed(self.seed, index))  # [hypotheses]
@@ -198,7 +198,7 @@ def _extend_independently(inputs, choose, width):
             log_probabilities=ops.where(old.is_done, total, total + log_probabilities),
             lengths=ops.where(old.is_done, old.lengths, length),
         )
-        if inputs.is_constrained:
+        if inputs.constraints:
             # Hypotheses that no token could extend become empty, see `SearchResult`.
             is_dead = ops.equal(new.log_probabilities, float("-inf"))
             new = new._replace(

@@ -17,6 +17,7 @@ from keras_transformer.decoding.constraints import (
     is_constraint,
 )
 from keras_transformer.decoding.loop import keep_shapes, log_sum_exp
+from keras_transformer.decoding.terms import requires_terms
 from keras_transformer.layers.effective_weights import all_parts
 from keras_transformer.layers.tensors import Tensor, check_shape
 from keras_transformer.settings.base import Settings, check_member
@@ -96,7 +97,7 @@ class SearchInputs(NamedTuple):
     keep_sentences: Callable | None
     dtype: str  # The dtype of the scores.
     normalizer: Callable = log_sum_exp  # Logits minus its result are log-probabilities.
-    is_constrained: bool = False  # If so, a hypothesis may have no allowed next token.
+    constraints: tuple = ()  # If there are any, a hypothesis may have no allowed next token.
 
     def call_step(self, tokens, parents, state):
         """Returns the step's logits in `dtype`, and its state with the shapes of the old one."""
@@ -116,6 +117,7 @@ class Search(Settings, family="search"):
 
     constraints: tuple
     is_random: ClassVar[bool] = False  # whether the answers depend on a `seed`
+    finds_terms: ClassVar[bool] = False  # whether it follows `RequiredTerms`
 
     def _search(self, inputs: SearchInputs) -> SearchResult:
         raise NotImplementedError
@@ -169,6 +171,10 @@ class Search(Settings, family="search"):
         dtype = "float64" if "float64" in dtypes else "float32"
         inputs = SearchInputs(step, state, limits, max_length, *ids, keep_sentences, dtype)
         if constraints := (*self.constraints, *constraints):
+            are_terms = [requires_terms([constraint]) for constraint in constraints]
+            if any(are_terms[:-1]) or are_terms[-1] and not self.finds_terms:
+                rule = "RequiredTerms must be the last constraint of a BeamSearch"
+                raise ValueError(f"{rule}. Received: {constraints} of {type(self).__name__}")
             inputs = constrain(inputs, constraints, self.width)
         return self._search(inputs)
 

@@ -4,6 +4,7 @@ from keras_transformer import lazy_names
 
 # Imported on first use: the command line reads the registry of tasks without importing Keras.
 _MODULES = {
+    "glossary": ["Glossary"],
     "results": ["Alignment", "Hypothesis", "Score"],
     "sentences": ["SentenceProfile"],
     "shortlist": ["Shortlist"],

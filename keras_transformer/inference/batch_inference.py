@@ -11,8 +11,9 @@ from keras import ops
 
 from keras_transformer.checks import check_positive_integer
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding import ForcedPrefix, SearchResult
-from keras_transformer.decoding.search import CompiledFunctions
+from keras_transformer.decoding import BeamSearch, ForcedPrefix, RequiredTerms, SearchResult
+from keras_transformer.decoding.search import CompiledFunctions, Search
+from keras_transformer.errors import UserError
 from keras_transformer.inference.shortlist import Shortlist
 
 # Source lengths are rounded up to a multiple, because each shape compiles a function on JAX and a
@@ -22,6 +23,9 @@ _LENGTH_MULTIPLE = 32 if keras.config.backend() == "jax" else 8
 MAX_BATCH_TOKENS = 32_768
 # Default maximum of sentences in a batch to search, and of hypotheses: sentences times beams.
 _MAX_SENTENCES, _MAX_HYPOTHESES = 128, 256
+# Of sentences with terms: the minimum number of beams, which hypotheses with 0, 1, 2, ... ids of
+# terms share; and a factor of the length penalty, because long answers spread the cost of a term.
+_BEAMS_WITH_TERMS, _PENALTY_WITH_TERMS = 10, 0.5
 
 
 def encode_and_search(
@@ -71,6 +75,18 @@ def one_answer(search):
     return dataclasses.replace(search, n_best=1) if finds_several else search
 
 
+def search_with_terms(search: Search) -> BeamSearch:
+    """Returns the search for sentences whose answers must contain terms."""
+    if search.is_random:
+        rule = "Answers that must contain terms cannot be sampled; use a beam search"
+        raise UserError(f"{rule}. Received: {type(search).__name__}")
+    if not isinstance(search, BeamSearch):
+        search = BeamSearch(constraints=search.constraints)
+    beam_size = max(search.beam_size, _BEAMS_WITH_TERMS)
+    length_penalty = search.length_penalty * _PENALTY_WITH_TERMS
+    return dataclasses.replace(search, beam_size=beam_size, length_penalty=length_penalty)
+
+
 class BatchInference:
     """Compiled inference with one model; each search is compiled once.
 
@@ -106,36 +122,37 @@ class BatchInference:
         time. `num_given` is that of `search_batch`. `per_source` are its other arguments by name,
         each a list with a value for every source, or None.
         """
-        sizes = {
-            index: search.width * (len(ids) + max_lengths[index])
-            for index, ids in enumerate(sources)
-            if ids is not None
-        }
-        batch_size = default_batch_size(search.width) if batch_size is None else batch_size
-        check_positive_integer("batch_size", batch_size)
+        check_positive_integer("batch_size", 1 if batch_size is None else batch_size)
         check_positive_integer("num_streams", num_streams)
-        if not search.is_random:  # Samples depend on the batches, which must not change.
-            # Each stream gets an equal share of the texts and of the memory of one batch.
-            batch_size = min(batch_size, max(1, -(-len(sizes) // num_streams)))
-            max_positions //= num_streams
-
         given = {name: values for name, values in per_source.items() if values is not None}
+        terms = given.get("terms") or [()] * len(sources)
+        batches: list[tuple[Search, list[int]]] = []
+        # Sentences with terms need more beams; the others are searched as if there were no terms.
+        for has_terms in (False, True):
+            lengths = {
+                index: len(ids) + max_lengths[index]
+                for index, ids in enumerate(sources)
+                if ids is not None and bool(terms[index]) == has_terms
+            }
+            if lengths:
+                used = search_with_terms(search) if has_terms else search
+                limits = batch_size, max_positions, num_streams
+                batches += [(used, indices) for indices in _cut_lengths(lengths, used, *limits)]
 
         def search_one(numbered):
-            number, indices = numbered
+            number, (used, indices) = numbered
             options = {name: [values[index] for index in indices] for name, values in given.items()}
             ids = [[*sources[index], EOS_ID] for index in indices]
             limits = [max_lengths[index] for index in indices]
             options |= {"seed_offset": number, "num_given": num_given}
-            return indices, self.search_batch(ids, limits, search, **options)
+            return indices, self.search_batch(ids, limits, used, **options)
 
-        batches = enumerate(cut_batches(sizes, batch_size, max_positions))
         if num_streams == 1:
-            yield from map(search_one, batches)
+            yield from map(search_one, enumerate(batches))
             return
         with ThreadPoolExecutor(num_streams) as executor:
             # If the caller stops (Ctrl-C), `map` cancels the remaining batches.
-            yield from executor.map(search_one, batches)
+            yield from executor.map(search_one, enumerate(batches))
 
     def search_batch(
         self,
@@ -144,14 +161,15 @@ class BatchInference:
         search,
         seed_offset=0,
         prefixes=None,
+        terms=None,
         constraint_numbers=None,
         num_given=0,
     ) -> SearchResult:
         """Returns the `SearchResult` of one batch, as NumPy arrays.
 
         Sources are ids with EOS, and `max_lengths` count EOS; `prefixes` are ids that the answers
-        begin with, of which the first `num_given` cost nothing. `seed_offset` is added to the seed
-        of a search that samples.
+        begin with, of which the first `num_given` cost nothing, and `terms` are lists of ids that
+        they contain. `seed_offset` is added to the seed of a search that samples.
         """
         inputs = {"source": self._padded(sources)}
         batch_size = len(inputs["source"])
@@ -168,18 +186,31 @@ class BatchInference:
         if prefixes is not None and any(prefixes):
             inputs["prefixes"] = self._padded(prefixes)
         if self.shortlist is not None:
-            token_ids = self.shortlist.token_ids(sources, prefixes or ())
+            others = [*(prefixes or ()), *(ids for own in terms or () for ids in own)]
+            token_ids = self.shortlist.token_ids(sources, others)
             if token_ids is not None:
                 inputs["token_ids"] = ops.convert_to_tensor(token_ids)
+        if terms is not None and any(terms):
+            # [batch * terms, length] -> [batch, terms, length]
+            number = 2 ** (max(map(len, terms)) - 1).bit_length()
+            rows = [[*own, *[[]] * (number - len(own))] for own in terms]
+            rows += [[[]] * number] * (batch_size - len(rows))
+            ids = self._padded([ids for own in rows for ids in own])
+            inputs["terms"] = ops.reshape(ids, (batch_size, number, -1))
         if constraint_numbers is not None:
             inputs["constraint_numbers"] = _pad_with_ones(constraint_numbers, batch_size)
 
         def run(**options):
-            constraints = []
+            constraints: list[Any] = []
+            start = None
             if "prefixes" in options:
-                constraints.append(ForcedPrefix(options.pop("prefixes"), PAD_ID, num_given))
+                prefix = options.pop("prefixes")
+                constraints.append(ForcedPrefix(prefix, PAD_ID, num_given))
+                start = ops.sum(ops.cast(ops.not_equal(prefix, PAD_ID), "int32"), axis=1)
             if self._make_constraint is not None and "constraint_numbers" in options:
                 constraints.append(self._make_constraint(options.pop("constraint_numbers")))
+            if "terms" in options:
+                constraints.append(RequiredTerms(options.pop("terms"), start, pad_id=PAD_ID))
             return encode_and_search(self.model, search=search, constraints=constraints, **options)
 
         return SearchResult(*self._run((search, num_given, *inputs), run, len(sources), **inputs))
@@ -225,6 +256,17 @@ class BatchInference:
         ids = [*ids, *[[]] * (batch_size - len(ids))]
         array = keras.utils.pad_sequences(ids, length, padding="post", value=PAD_ID)
         return ops.convert_to_tensor(array)
+
+
+def _cut_lengths(lengths, search, batch_size, max_positions, num_streams):
+    """Returns `cut_batches` of sentences, whose `lengths` are those of source and answer."""
+    batch_size = batch_size or default_batch_size(search.width)
+    if not search.is_random:  # Samples depend on the batches, which must not change.
+        # Each stream gets an equal share of the texts and of the memory of one batch.
+        batch_size = min(batch_size, max(1, -(-len(lengths) // num_streams)))
+        max_positions //= num_streams
+    sizes = {index: search.width * length for index, length in lengths.items()}
+    return cut_batches(sizes, batch_size, max_positions)
 
 
 def _pad_with_ones(values, batch_size):

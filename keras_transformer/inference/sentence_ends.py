@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from keras_transformer.data.scripts import JOINED_LETTERS
+from keras_transformer.data.scripts import JOINED_LETTERS, character_ranges
 
 # Ends before white space: Unicode's property Sentence_Terminal, "…", and the end of a Tibetan text.
 _ENDS = (
@@ -128,8 +128,7 @@ def _rule(abbreviations):
 def _cased(method):
     """Returns the letters that `method` is true for, but "I", as the inside of a class."""
     codes = {code for code in range(_LAST_CASED + 1) if method(chr(code))} - {ord("I")}
-    starts, ends = (sorted(code for code in codes if code + d not in codes) for d in (-1, 1))
-    return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends, strict=True))
+    return character_ranges(codes)
 
 
 def word_key(word: str) -> str:

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import keras_transformer
 from keras_transformer.data.tokenizer import EOS_ID, PAD_ID
-from keras_transformer.decoding import ForcedPrefix, search_to_dict
+from keras_transformer.decoding import ForcedPrefix, RequiredTerms, search_to_dict
 from keras_transformer.inference.batch_inference import (
     default_batch_size,
     encode_and_search,
@@ -122,13 +122,14 @@ class ServedFunctions(abc.ABC):
             "settings": tf.fill(tf.shape(text), json.dumps(self._settings)),
         }
 
-    def _search(self, sources, lengths, search, write, constrain=None, beginnings=None):
+    def _search(self, sources, lengths, search, write, constrain=None, beginnings=None, terms=None):
         """Returns the answers and the scores `[batch, n]` of ragged sources.
 
         The rows are sorted by length, longest first, and searched in chunks, `num_streams` at the
         same time. `lengths` is the argument of `Pipeline.max_lengths`. `write(tokens, scores)`
         returns the answers `[batch, n]`; `constrain(lengths)` returns a constraint for some rows.
-        The answers begin with `beginnings`, int32 `[batch, length]`.
+        The answers begin with `beginnings`, int32 `[batch, length]`, and contain `terms`, int32
+        `[batch, terms, length]`.
         """
         pipeline, longest_position = self._pipeline, self._model.config.max_length
         limits = pipeline.max_lengths(lengths)
@@ -152,13 +153,19 @@ class ServedFunctions(abc.ABC):
             if beginnings is not None:
                 begin = ForcedPrefix(tf.gather(beginnings, rows), PAD_ID, beginnings.shape[1])
                 options["constraints"].append(begin)
+            listed = [] if beginnings is None else [tf.reshape(beginnings, [-1])]
+            if terms is not None:
+                start = None if beginnings is None else tf.fill(tf.shape(rows), beginnings.shape[1])
+                terms_here = tf.gather(terms, rows)
+                options["constraints"].append(RequiredTerms(terms_here, start, PAD_ID))
+                listed.append(tf.reshape(terms_here, [-1]))
             length = rounded_up(source_lengths[rows[0]])
             if longest_position is not None:
                 length = tf.minimum(length, longest_position)
             source = padded(source, length)
             if (shortlist := getattr(pipeline, "shortlist", None)) is not None:
-                begin = () if beginnings is None else beginnings
-                options["token_ids"] = shortlist.token_ids_in_graph(source, begin)
+                listed = tf.concat([[PAD_ID], *listed], axis=0)
+                options["token_ids"] = shortlist.token_ids_in_graph(source, listed)
             limits_here = tf.gather(limits, rows)
             result = encode_and_search(self._model, source, limits_here, search, **options)
             missing = longest_limit - tf.shape(result.tokens)[2]

@@ -129,7 +129,8 @@ class Shortlist:
         """Returns `token_ids`, as operations of TensorFlow.
 
         Args:
-            source, prefixes: Ids, int32 `[batch, length]`, with padding.
+            source: Ids, int32 `[batch, length]`, with padding.
+            prefixes: Ids, int32 of any shape, with padding.
         """
         import tensorflow as tf
 

@@ -14,6 +14,7 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, one_answer
+from keras_transformer.inference.glossary import Glossary, without_terms_of
 from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
 from keras_transformer.inference.results import Alignment, Hypothesis, Score
 from keras_transformer.inference.sentences import (
@@ -54,6 +55,7 @@ class Translator(Pipeline):
             "..."}`; `save` writes them too.
 
     Attributes:
+        glossary: `Glossary` of the terms that translations must contain; None for no terms.
         num_split: Number of texts that `translate` has split so far.
 
     Raises:
@@ -96,6 +98,7 @@ class Translator(Pipeline):
         is_text = isinstance(origin, Mapping) and all(isinstance(v, str) for v in origin.values())
         check_argument(is_text or origin is None, "origin", "a dict of texts or None", origin)
         self.origin = origin
+        self.glossary: Glossary | None = None
         self.num_split = 0
 
     @property
@@ -116,6 +119,7 @@ class Translator(Pipeline):
         prefixes: Sequence[str] | None = None,
         long_texts: str = "split",
         num_streams: int = 1,
+        glossary: Glossary | None = None,
     ) -> list[str]:
         """Returns the translations of texts, which include their prefixes.
 
@@ -136,10 +140,13 @@ class Translator(Pipeline):
             num_streams: Number of batches that are searched at the same time, each in its own
                 thread. On a CPU with TensorFlow, one stream for each core is fastest, after
                 `tf.config.threading.set_intra_op_parallelism_threads(1)`.
+            glossary: `Glossary` to use instead of the translator's. Texts with its terms are
+                searched with 10 beams or more, also by a `GreedySearch`.
 
         Raises:
             ValueError: If an argument is not as described above.
-            UserError: If a prefix is as long as its translation may be, or a text is too long.
+            UserError: If a prefix is as long as its translation may be, a text or its terms are too
+                long, the vocabulary cannot spell a term, or terms should be sampled.
         """
         check_choice("long_texts", long_texts, ("split", "truncate", "error"))
         parts, longest = self._encode(texts), self.max_source_length - 1  # EOS is added.
@@ -155,7 +162,8 @@ class Translator(Pipeline):
         self.num_split += sum(len(text_parts) > 1 for text_parts in parts)
         search = one_answer(search or self.search)
         # After a split, only a character that has more subwords than the model reads is cut.
-        answers = self._translate(parts, search, batch_size, progress, prefixes, num_streams)
+        options = search, batch_size, progress, prefixes, num_streams, glossary
+        answers = self._translate(parts, *options)
         translations = iter([hypotheses[0].text for hypotheses in answers])
         return [join_parts(text_parts, translations) for text_parts in parts]
 
@@ -203,6 +211,7 @@ class Translator(Pipeline):
         progress: Progress | None = None,
         prefixes: Sequence[str] | None = None,
         num_streams: int = 1,
+        glossary: Glossary | None = None,
     ) -> list[list[Hypothesis]]:
         """Returns all answers of the search to each text as `Hypothesis`, best first.
 
@@ -213,7 +222,7 @@ class Translator(Pipeline):
             texts: As in `translate`, but texts longer than `max_source_length` are cut, because the
                 answers to parts of a text cannot be ranked together. Logged warnings count them,
                 and texts of several sentences that `translate` would split.
-            search, batch_size, progress, prefixes, num_streams: As in `translate`.
+            search, batch_size, progress, prefixes, num_streams, glossary: As in `translate`.
         """
         parts, profile, num_several = self._encode(texts), self.sentence_profile, 0
         if profile is not None:
@@ -222,11 +231,11 @@ class Translator(Pipeline):
             message = "%d of %d texts have more sentences than the texts of the training and are "
             message += "translated as a whole; split them into sentences first."
             _LOGGER.warning(message, num_several, len(parts))
-        options = search or self.search, batch_size, progress, prefixes, num_streams
+        options = search or self.search, batch_size, progress, prefixes, num_streams, glossary
         return self._translate(parts, *options, advice=_CUT_ADVICE)
 
     def _translate(
-        self, parts, search, batch_size, progress, prefixes, num_streams, advice=""
+        self, parts, search, batch_size, progress, prefixes, num_streams, glossary, advice=""
     ) -> list[list[Hypothesis]]:
         """Returns the hypotheses of each part of the texts, in order."""
         subwords = [part.ids for text_parts in parts for part in text_parts]
@@ -235,6 +244,9 @@ class Translator(Pipeline):
         limits = ops.convert_to_numpy(self.max_lengths(num_subwords)).tolist()
         if prefixes is not None:
             prefixes = self._encode_prefixes(prefixes, parts, limits)
+        glossary, terms = glossary or self.glossary, None
+        if glossary is not None:
+            terms = self._encode_terms(glossary, parts, limits, prefixes)
         answers = self._search_sources(
             [ids or None for ids in subwords],
             limits,
@@ -244,8 +256,32 @@ class Translator(Pipeline):
             progress,
             owners=[index for index, text_parts in enumerate(parts) for _ in text_parts],
             prefixes=prefixes,
+            terms=terms,
         )
+        if glossary is not None:
+            texts = [part.text for text_parts in parts for part in text_parts]
+            answers = [
+                hypotheses and [h._replace(text=glossary.tidy(h.text, text)) for h in hypotheses]
+                for hypotheses, text in zip(answers, texts, strict=True)
+            ]
         return [hypotheses or [Hypothesis("", 0.0, 0.0, 0)] for hypotheses in answers]
+
+    def _encode_terms(self, glossary, parts, limits, prefixes):
+        """Returns the ids of the terms that the answer to each part contains after its prefix."""
+        texts = [part.text for text_parts in parts for part in text_parts]
+        prefixes = prefixes or [self.target_tokenizer.beginning] * len(texts)
+        terms_of_parts = []
+        for text, prefix, limit in zip(texts, prefixes, limits, strict=True):
+            terms = without_terms_of(prefix, glossary.encode(text, self.target_tokenizer))
+            num_tokens = len(prefix) + sum(map(len, terms))
+            if terms and num_tokens >= limit:
+                rule = f"The translation of {textwrap.shorten(text, 60)!r} may have at most {limit}"
+                raise UserError(
+                    f"{rule} tokens, the end of the sentence included. Received: terms of its "
+                    f"glossary, and a prefix, with {num_tokens} tokens"
+                )
+            terms_of_parts.append(terms)
+        return terms_of_parts
 
     def _encode_prefixes(self, prefixes, parts, limits):
         """Returns the ids that the answer to each part begins with.

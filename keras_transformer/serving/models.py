@@ -46,6 +46,7 @@ class ServedModel:
     """One version of a model: a model directory, or a SavedModel.
 
     Attributes:
+        glossary: `Glossary` of a model directory, to be set before `load`.
         pipeline: The `Translator` or `Parser` of a model directory; None for a SavedModel.
         signatures: The signatures of a SavedModel that take texts, or those that an export would
             have. Like `pipeline`, it exists after `load`.
@@ -56,6 +57,7 @@ class ServedModel:
 
     def __init__(self, name: str, version: int, path: pathlib.Path):
         self.name, self.version, self.path = name, version, path
+        self.glossary: Any = None
         self._lock = threading.Lock()
 
     def load(self) -> None:
@@ -71,6 +73,8 @@ class ServedModel:
 
         task = get_task(read_config(self.path)["task"])
         self.pipeline = pipeline = task.pipeline.load(self.path)
+        if self.glossary is not None:
+            self.glossary.give_to(pipeline)
         served = task.served_functions(pipeline, pipeline.search)
         functions = {name: getattr(served.module, name) for name in served.inputs}
         return {name: Signature(served.inputs[name], f) for name, f in functions.items()}
@@ -79,6 +83,9 @@ class ServedModel:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
+        if self.glossary is not None:
+            rule = "A SavedModel has its own glossary (`export --glossary`), the server adds none"
+            raise UserError(f"{rule}. Received: {str(self.path)!r}")
         # The signatures do not keep the variables of their owner alive.
         self.pipeline, self._owner = None, tf.saved_model.load(str(self.path))
         signatures = {}

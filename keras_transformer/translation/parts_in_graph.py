@@ -60,7 +60,7 @@ def split_texts(
 
 def _split(tokenizer, texts, num_subwords, is_whole, limit, profile, tags, num_given):
     """Returns the texts of the parts, and their owners."""
-    tag_texts, rests = _split_tags(texts, tags)
+    tag_texts, rests = split_tags_in_graph(texts, tags)
     tagged = _Tagged(tokenizer, tag_texts, tf.maximum(_lengths(tokenizer, tag_texts), num_given))
     sentences = split_sentences_in_graph(rests, profile.abbreviations if profile else ())
     is_whole |= (sentences.row_lengths() < 2) & (num_subwords <= limit)
@@ -89,7 +89,7 @@ def join_answers(answers: Tensor, parts: TextParts) -> Tensor:
     return tf.strings.regex_replace(joined, " $", "")
 
 
-def _split_tags(texts, tags):
+def split_tags_in_graph(texts, tags):
     """Returns the tags that texts begin with, each text's with a space, and the rests."""
     if not tags:
         return tf.fill(tf.shape(texts), ""), texts

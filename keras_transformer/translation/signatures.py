@@ -11,10 +11,16 @@ from keras import ops
 from keras_transformer.data.languages import LANGUAGES
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.errors import UserError
+from keras_transformer.inference.batch_inference import search_with_terms
 from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.served_functions import ServedFunctions, encode, padded
 from keras_transformer.layers.tensors import Tensor
-from keras_transformer.translation.parts_in_graph import join_answers, split_texts
+from keras_transformer.translation.parts_in_graph import (
+    join_answers,
+    split_tags_in_graph,
+    split_texts,
+)
+from keras_transformer.translation.terms_in_graph import GraphGlossary
 
 # Maximum padded positions (of the longer side) in a chunk, and elements of its largest tensor.
 _MAX_TOKENS, _MAX_NUMBERS = 32_768, 2**26
@@ -46,6 +52,9 @@ class TranslatorFunctions(ServedFunctions):
             codes = {number: code for code, number in reversed(tokenizers[0].language_ids.items())}
             self._settings["languages"] = sorted(codes.values())
             self._settings |= dict(zip(LANGUAGES, (t.language for t in tokenizers), strict=True))
+        if pipeline.glossary is not None:
+            target = pipeline.target_tokenizer, self.module.target_tokenizer
+            self.module.glossary = GraphGlossary(pipeline.glossary, *target)
         longest = pipeline.max_source_length + pipeline.extra_length
         # Maximum number of tokens, EOS included, of a given or generated translation.
         self._max_target_length = min(longest, pipeline.model.config.max_length or longest)
@@ -159,17 +168,43 @@ class TranslatorFunctions(ServedFunctions):
         sources, truncated = self._encode("source", text, language_ids)
         num_subwords = tf.cast(sources.row_lengths(), tf.int32) - 1
         beginnings = language_ids and tf.maximum(language_ids["target"], PAD_ID)[:, None]
+        options = sources, num_subwords, beginnings
+        if self._pipeline.glossary is None:
+            answers, scores = self._search_rows(search, *options)
+        else:
+            answers, scores = self._search_with_terms(text, search, *options)
+        lacks_language = self._lacks_language(text, sources, language_ids)
+        scores = tf.where(lacks_language[:, None], float("-inf"), scores)
+        return (answers, scores), truncated
 
+    def _search_rows(self, search, sources, num_subwords, beginnings, terms=None):
         def write(tokens, scores):
             tokens = tf.where((num_subwords == 0)[:, None, None], PAD_ID, tokens)
             flat = tf.reshape(tokens, [-1, tf.shape(tokens)[-1]])  # [batch * n, length]
             return tf.reshape(self.module.target_tokenizer.detokenize(flat), tf.shape(scores))
 
-        options = {"write": write, "beginnings": beginnings}
-        answers, scores = self._search(sources, num_subwords, search, **options)
-        lacks_language = self._lacks_language(text, sources, language_ids)
-        scores = tf.where(lacks_language[:, None], float("-inf"), scores)
-        return (answers, scores), truncated
+        options = {"write": write, "beginnings": beginnings, "terms": terms}
+        return self._search(sources, num_subwords, search, **options)
+
+    def _search_with_terms(self, text, search, *inputs):
+        """Returns the answers and scores of rows, which are searched with and without terms."""
+        pipeline, glossary = self._pipeline, self.module.glossary
+        tags = SentenceProfile.tags_of(pipeline.sentence_profile, pipeline.source_tokenizer)
+        _, text = split_tags_in_graph(text, tags)
+        _, num_subwords, _ = inputs
+        terms = glossary.encode(text, pipeline.max_lengths(num_subwords))
+        has_terms = (terms[:, 0, 0] != PAD_ID) & (num_subwords > 0)
+        groups, results = [tf.where(~has_terms)[:, 0], tf.where(has_terms)[:, 0]], []
+        for rows, used, own in zip(
+            groups, (search, search_with_terms(search)), (None, terms), strict=True
+        ):
+            taken = (x if x is None else tf.gather(x, rows) for x in (*inputs, own))
+            results.append(self._search_rows(used, *taken))
+        order = tf.argsort(tf.concat(groups, axis=0))
+        answers, scores = (
+            tf.gather(tf.concat(x, axis=0), order) for x in zip(*results, strict=True)
+        )
+        return glossary.tidy(answers, text), scores
 
     def _language_ids(self, languages):
         """Returns int32 `[batch]` by side from the codes of languages, -1 for an unknown one."""

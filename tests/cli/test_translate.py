@@ -41,6 +41,21 @@ def test_prefixes_begin_the_answers_of_a_pipe(succeed, refuse, saved_model_direc
     assert "with 7, and 6 lines of input" in refuse(*options, "--prefix", prefixes)
 
 
+def test_answers_contain_the_terms_of_a_glossary(succeed, refuse, saved_model_directory, text):
+    path = text("terms.tsv", ["dog\tyoung cat", "boat\twindow"])
+    options = ["translate", "--model", saved_model_directory, "--glossary", path]
+    lines = succeed(*options, "a dog sleeps", "the house", "{x} boat").output.splitlines()
+    plain = succeed(*options[:3], "the house").output.splitlines()
+    assert "young cat" in lines[0] and [lines[1]] == plain and "window" in lines[2]
+    kept = succeed(*options, "--keep-placeholders", "the <b> boat").output
+    assert "<b>" in kept and "window" in kept
+    path.write_text("dog\tcat\n\n")
+    assert "terms.tsv', line 2: a line of a glossary is" in refuse(*options, "a dog")
+    export = ["export", "--model", saved_model_directory, "--output", "x", "--format", "litert"]
+    assert "--glossary is for --format saved_model" in refuse(*export, "--glossary", path)
+    assert "line 2: a line" in refuse("serve", saved_model_directory, "--glossary", path)
+
+
 def test_scores_of_tokens_sum_to_those_of_lines(succeed, saved_model_directory, text):
     options = ["score", "--model", saved_model_directory, "--source", text("source.txt", LINES)]
     options += ["--target", text("target.txt", LINES[::-1])]
