@@ -14,14 +14,12 @@ from keras_transformer.errors import UserError
 from keras_transformer.inference.sentence_ends import SPACE
 
 _LOGGER = logging.getLogger(__name__)
-# Characters that Unicode keeps out of texts: around each word, and around each match.
-WORD, MATCH = "\ufdd0", "\ufdd1"
-# Placeholders in a text whose words are marked: tags, fields in braces, printf's fields and URLs.
+# Tags, fields in braces, printf's fields and URLs.
 _PLACEHOLDERS = (
-    f"</?{WORD}[^<>]*>",
+    r"</?[A-Za-z][^<>]*>",
     r"[$#%]?\{\{?[^{}]*\}?\}",
-    f"%(?:\\({WORD}[^()]*\\)|{WORD}[0-9]+{WORD}\\$)?\\.?{WORD}[0-9]*[sdifuxXeEgGc]{WORD}",
-    f'{WORD}https?{WORD}://[^{SPACE}<>"]*[{WORD}/]',
+    r"%(?:\([^()]*\)|[0-9]+\$)?\.?[0-9]*[sdifuxXeEgGc]\b",
+    f'https?://[^{SPACE}<>"]*[^{SPACE}<>"\'.,;:!?)\\]}}]',
 )
 # SentencePiece puts a space in front of a word, and so behind an opening tag and before a closing.
 _SPACE_OF_TAGS = (("(<[^/<>][^<>]*>) +", r"\1"), (" +(</[^<>]+>)", r"\1"))
@@ -99,25 +97,35 @@ class Glossary:
             raise UserError(f"{rule}. Received: a model for {pipeline.task}")
         pipeline.glossary = self
 
+    @property
+    def placeholders(self) -> str:
+        """The regular expression of a placeholder, `""` if they do not stay."""
+        return "|".join(_PLACEHOLDERS) if self.keep_placeholders else ""
+
     @functools.cached_property
-    def pattern(self) -> str:
-        """The regular expression of placeholders and terms in a text whose words are marked."""
-        # The longest first; a term with capital letters before the same one without.
-        terms = sorted(self.terms, key=lambda term: (-len(term), term == term.lower()))
-        patterns = list(_PLACEHOLDERS) if self.keep_placeholders else []
-        for term in terms:
-            words = f"[{SPACE}]+".join(map(re.escape, _mark_words(term).split(" ")))
-            patterns.append(f"(?i:{words})" if term == term.lower() else words)
-        return "|".join(patterns)
+    def units(self) -> str:
+        """The regular expression of the parts of a text that no term splits."""
+        other = f"[{letters_of_words()}]+|[{SPACE}]+|(?s:.)"
+        return f"{self.placeholders}|{other}" if self.keep_placeholders else other
+
+    def split(self, text: str) -> list[str]:
+        """Returns the units of a text, with one space for white space.
+
+        Args:
+            text: The text.
+        """
+        units = re.findall(self.units, text, re.ASCII)
+        return [" " if unit.isspace() else unit for unit in units]
+
+    @functools.cached_property
+    def max_units(self) -> int:
+        """The largest number of units of a term, at least 1."""
+        return max((len(self.split(term)) for term in self.terms), default=1)
 
     @property
     def space_of_tags(self) -> tuple[tuple[str, str], ...]:
         """Patterns of tags with a space inside of an element, each with its replacement."""
         return _SPACE_OF_TAGS if self.keep_placeholders else ()
-
-    @functools.cached_property
-    def _compiled(self):
-        return re.compile(self.pattern)
 
     def find(self, text: str) -> list[str]:
         """Returns the translations of the terms in a text, and its placeholders, in their order.
@@ -125,11 +133,18 @@ class Glossary:
         Args:
             text: The text.
         """
-        found = []
-        for match in self._compiled.finditer(_mark_words(text)):
-            term = match[0].replace(WORD, "")
-            known = _joined(term)
-            found.append(self.terms.get(known) or self.terms.get(known.lower()) or term)
+        units, found, start = self.split(text), [], 0
+        while start < len(units):
+            for end in range(min(start + self.max_units, len(units)), start, -1):
+                term = "".join(units[start:end])
+                target = self.terms.get(term) or self.terms.get(term.lower())
+                if target is None and end == start + 1:
+                    is_kept = self.keep_placeholders and re.fullmatch(self.placeholders, term)
+                    target = term if is_kept else None
+                if target is not None:
+                    found.append(target)
+                    break
+            start = end
         return found
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[list[int]]:
@@ -182,16 +197,6 @@ def without_terms_of(prefix: Sequence[int], terms: Sequence[Sequence[int]]) -> l
 
 def _joined(text):
     return " ".join(text.split())
-
-
-@functools.cache
-def words_pattern() -> str:
-    """Returns the regular expression of a word, or of the part that an apostrophe cuts."""
-    return f"([{letters_of_words()}]+)"
-
-
-def _mark_words(text):
-    return re.sub(words_pattern(), f"{WORD}\\1{WORD}", text)
 
 
 def _encode(texts: Sequence[str], tokenizer):

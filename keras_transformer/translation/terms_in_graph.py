@@ -3,9 +3,11 @@
 import tensorflow as tf
 
 from keras_transformer.data.tokenizer import PAD_ID, UNK_ID, Tokenizer
-from keras_transformer.inference.glossary import MATCH, WORD, Glossary, ids_of_terms, words_pattern
+from keras_transformer.inference.glossary import Glossary, ids_of_terms
 from keras_transformer.inference.sentence_ends import SPACE
 from keras_transformer.layers.tensors import Tensor
+
+_END = "\ufdd0"  # a character that Unicode keeps out of texts, behind each unit
 
 
 class GraphGlossary(tf.Module):
@@ -29,19 +31,11 @@ class GraphGlossary(tf.Module):
 
         Terms of a text whose ids, with EOS, are more than its limit are left out.
         """
-        replace = tf.strings.regex_replace
-        marked = replace(texts, words_pattern(), f"{WORD}\\1{WORD}")
-        marked = replace(marked, f"({self._glossary.pattern})", f"{MATCH}\\1{MATCH}")
-        pieces = tf.strings.split(marked, MATCH)  # Every second one is a match.
-        found = tf.ragged.boolean_mask(pieces, tf.ragged.range(pieces.row_lengths()) % 2 == 1)
-        terms = replace(found.values, WORD, "")
-        names = replace(terms, f"[{SPACE}]+", " ")
-        in_small_letters = self._table.lookup(tf.strings.lower(names, encoding="utf-8"))
-        numbers = self._table.lookup(names)
-        numbers = tf.where(numbers < 0, in_small_letters, numbers)
+        numbers, terms = self._find(texts)
         # Others are placeholders.
         spelled = tf.cast(self._in_graph.tokenize(terms), tf.int32)[:, self._num_before :]
         others = self._ids.nrows(tf.int32) + tf.range(tf.size(terms))
+        found, numbers = numbers, numbers.values
         ids = tf.gather(tf.concat([self._ids, spelled], 0), tf.where(numbers < 0, others, numbers))
         can_spell = found.with_values(~tf.reduce_any(ids == UNK_ID, axis=1))
         ids = tf.ragged.boolean_mask(found.with_values(ids), can_spell).to_tensor(PAD_ID)
@@ -49,6 +43,42 @@ class GraphGlossary(tf.Module):
         lengths = tf.reduce_sum(tf.cast(ids != PAD_ID, tf.int32), axis=2)
         fits = tf.cumsum(lengths, axis=1) + self._num_before < limits[:, None]
         return tf.where(fits[:, :, None], ids, PAD_ID)
+
+    def _find(self, texts):
+        """Returns the numbers of terms, ragged int32 `[batch, terms]`, -1 for a placeholder.
+
+        The second result are the texts of all terms.
+        """
+        units = tf.strings.regex_replace(texts, f"({self._glossary.units})", f"\\1{_END}")
+        units = tf.strings.split(tf.strings.regex_replace(units, f"{_END}$", ""), _END)
+        lengths, units = tf.cast(units.row_lengths(), tf.int32), units.to_tensor("")
+        units = tf.pad(units, [[0, 0], [0, 1]], constant_values="")  # [batch, units]: at least one
+        units = tf.where(tf.strings.regex_full_match(units, f"[{SPACE}]+"), " ", units)
+        positions = tf.range(tf.shape(units)[1])
+        sizes = tf.zeros(tf.shape(units), tf.int32)
+        if self._glossary.placeholders:
+            is_kept = tf.strings.regex_full_match(units, self._glossary.placeholders)
+            sizes = tf.cast(is_kept, tf.int32)
+        numbers, key, following = tf.fill(tf.shape(units), -1), units, units
+        for size in range(1, self._glossary.max_units + 1):
+            in_small_letters = self._table.lookup(tf.strings.lower(key, encoding="utf-8"))
+            new = self._table.lookup(key)
+            new = tf.where(new < 0, in_small_letters, new)
+            is_term = (new >= 0) & (positions + size <= lengths[:, None])
+            numbers, sizes = tf.where(is_term, new, numbers), tf.where(is_term, size, sizes)
+            following = tf.pad(following[:, 1:], [[0, 0], [0, 1]], constant_values="")
+            key = tf.strings.join([key, following])
+
+        def step(ends, column):
+            position, sizes = column
+            return tf.where((sizes > 0) & (position >= ends), position + sizes, ends)
+
+        # A term begins where the term before has ended.
+        ends = tf.scan(step, (positions, tf.transpose(sizes)), tf.zeros_like(lengths))
+        ends = tf.concat([tf.zeros_like(lengths)[None], ends], axis=0)  # [1 + units, batch]
+        begins = tf.transpose(ends[1:] > ends[:-1])
+        numbers = tf.ragged.boolean_mask(numbers, begins)
+        return numbers, tf.boolean_mask(units, begins)
 
     def tidy(self, answers: Tensor, texts: Tensor) -> Tensor:
         """Returns `Glossary.tidy` of answers `[batch, n]` to texts `[batch]`."""

@@ -40,6 +40,7 @@ TEXTS = [
         ("<b>dog</b> <br/> <a href='dog'>", ["<b>", "Hund", "</b>", "<br/>", "<a href='dog'>"]),
         ("{dog} {{a b}} {} ${x}, 3 < dog > 2", ["{dog}", "{{a b}}", "{}", "${x}", "Hund"]),
         ("%s %1$s %(dog)s %d%% %.2f, 100% sure", ["%s", "%1$s", "%(dog)s", "%d", "%.2f"]),
+        ("hot dog dog hot", ["Hotdog", "Hund"]),
         ("(https://a.de/dog?x=1#y), http://b/.", ["https://a.de/dog?x=1#y", "http://b/"]),
     ],
 )
