@@ -46,6 +46,8 @@ _DEFAULTS = {
 _LANGUAGE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
 _EPSILON = 1e-5  # torch's default
 _MOST_UNUSED = 64
+# A table of them is computed, whatever the size of the file.
+_MOST_POSITIONS = 2**16
 
 
 def load_m2m100(
@@ -106,8 +108,10 @@ def load_m2m100(
         tokenizer = MappedTokenizer(model, names, (), list(languages))
     tokenizers = tokenizer.with_language(source_language), tokenizer.with_language(target_language)
     weights = PublishedWeights(*read_weights(folder))
-    num_positions = 2 * (config.max_length or 0) * config.d_model
-    weights.check(config, [len(pieces)], num_computed=num_positions + config.vocab_size)
+    num_computed = config.vocab_size
+    if not config.embedding_norm:  # mBART's positions are in the file.
+        num_computed += 2 * (config.max_length or 0) * config.d_model
+    weights.check(config, [len(pieces)], num_computed)
     transformer = Transformer(config, dtype=dtype, initialize=False)
     _copy(weights, transformer, rows)
     check_finite(transformer, folder)
@@ -201,12 +205,15 @@ def _config(settings) -> TransformerConfig:
     for name in ("scale_embedding", "tie_word_embeddings"):
         value, rule = settings.get(name, True), f"Models with {name}=True can be imported"
         peer.check_supported(value is True, rule, **{name: value})
+    length = settings.get("max_position_embeddings", 1024)
+    rule = f"`max_position_embeddings` must be at most {_MOST_POSITIONS:,}"
+    peer.check_supported(length <= _MOST_POSITIONS, rule, max_position_embeddings=length)
     sizes = model_sizes({**settings, "vocab_size": settings["vocab_size"] + 1})  # BOS has a row.
     return TransformerConfig(
         activation=ACTIVATIONS[activation],
         norm="pre",
         position="learned",
-        max_length=settings.get("max_position_embeddings", 1024),
+        max_length=length,
         use_bias=True,
         output_bias=True,
         embedding_norm=settings["model_type"] == "mbart",

@@ -338,6 +338,10 @@ def test_wrong_files_are_refused_in_one_line(published, tmp_path, capfd):
     path.write_text(json.dumps({**json.loads(path.read_text()), "repetition_penalty": 1.2}))
     with pytest.raises(UserError, match="repetition_penalty=1.2"):
         load_m2m100(copy, source, target)
+    path = copy / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "max_position_embeddings": 10**9}))
+    with pytest.raises(UserError, match="max_position_embeddings=1000000000"):
+        load_m2m100(copy, source, target)
     languages = "--source-language", source, "--target-language", target
     assert main(["import", str(folder), "--output", str(tmp_path / "model"), *languages]) == 0
     assert "license cc-by-nc-4.0" in capfd.readouterr().err
