@@ -30,7 +30,6 @@ from keras_transformer.files import read_json, read_small_file
 from keras_transformer.inference.model_directory import reading_values
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Transformer, TransformerConfig
-from keras_transformer.models.weight_files import check_finite
 
 _SENTENCEPIECE = "sentencepiece.bpe.model"
 # fairseq's reserved pieces, in the order of its ids; SentencePiece has three of its own.
@@ -114,7 +113,7 @@ def load_m2m100(
     weights.check(config, [len(pieces)], num_computed)
     transformer = Transformer(config, dtype=dtype, initialize=False)
     _copy(weights, transformer, rows)
-    check_finite(transformer, folder)
+    weights.check_copied(transformer)
     origin = origin_of(source, folder, settings)
     return Translator(transformer, *tokenizers, search, origin=origin)
 

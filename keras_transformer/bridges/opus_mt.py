@@ -57,6 +57,11 @@ _NEUTRAL = {
 }
 # torch's default, which transformers does not write into files.
 _EPSILON = 1e-5
+# Published tensors that a model may lack: copies of the embedding, positions, versions.
+_NOT_READ = re.compile(
+    r"lm_head\.weight|model\.shared\.weight|final_logits_bias|"
+    r"model\.(encoder|decoder)\.(embed_(tokens|positions)\.weights?|version)"
+)
 # The logit of ids that must not be generated.
 NEVER = -100.0
 
@@ -260,6 +265,7 @@ class PublishedWeights:
 
     def __init__(self, path: pathlib.Path, tensors: Mapping):
         self._path, self._tensors = path, tensors
+        self._read: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
@@ -273,6 +279,7 @@ class PublishedWeights:
                 f"{str(self._path)!r} does not fit config.json and the vocabulary: {name!r} must "
                 f"have the shape {shape}. Received: {tuple(tensor.shape)}"
             )
+        self._read.add(name)
         return tensor
 
     def check(self, config: TransformerConfig, sizes: list[int], num_computed: int = 0) -> None:
@@ -289,6 +296,14 @@ class PublishedWeights:
             raise UserError(
                 f"{str(self._path)!r} has {num_stored:,} numbers, fewer than the {expected}."
             )
+
+    def check_copied(self, model: Transformer) -> None:
+        """Raises a `UserError` if tensors are of another architecture, or numbers not finite."""
+        for name in self._tensors:
+            if name not in self._read and not _NOT_READ.fullmatch(name):
+                rule = "has a tensor that the model in config.json does not have"
+                raise UserError(f"{str(self._path)!r} {rule}. Received: {name!r}")
+        check_finite(model, self._path)
 
     def _embeddings(self, sizes):
         if len(sizes) == 1:
@@ -310,4 +325,4 @@ class PublishedWeights:
         peer.read({"bias": model.target_embedding.bias}, {"bias": bias})
         for variables, tensors in block_weights(model, lambda name, shape: self.get(name, *shape)):
             peer.read(variables, tensors, reorder)
-        check_finite(model, self._path)
+        self.check_copied(model)

@@ -339,7 +339,11 @@ def test_wrong_files_are_refused_in_one_line(published, tmp_path, capfd):
     path.write_text(json.dumps({**json.loads(path.read_text()), "repetition_penalty": 1.2}))
     with pytest.raises(UserError, match="repetition_penalty=1.2"):
         load_m2m100(copy, source, target)
+    copy = copy_without(tmp_path / "other", folder)
     path = copy / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "encoder_layers": 1}))
+    with pytest.raises(UserError, match="has a tensor that the model in config.json does not have"):
+        load_m2m100(copy, source, target)
     path.write_text(json.dumps({**json.loads(path.read_text()), "max_position_embeddings": 10**9}))
     with pytest.raises(UserError, match="max_position_embeddings=1000000000"):
         load_m2m100(copy, source, target)
