@@ -41,6 +41,9 @@ class RequiredTerms:
         start: int32 `[batch]`, number of tokens before the first term, such as those of a
             `ForcedPrefix`; None for 0.
         pad_id: Id of the padding.
+        joins: bool `[2, vocabulary]`, tokens that go on with a word, and those that a word may go
+            on behind: none of the first follows a term that ends in one of the second. None lets
+            any token follow.
 
     Example:
 
@@ -55,9 +58,11 @@ class RequiredTerms:
     has begun goes on, and a hypothesis may also have its first tokens without beginning it.
     """
 
-    def __init__(self, ids: Tensor, start: Tensor | None = None, pad_id: int = 0) -> None:
+    def __init__(
+        self, ids: Tensor, start: Tensor | None = None, pad_id: int = 0, joins: Any = None
+    ) -> None:
         self.ids = ops.cast(ops.convert_to_tensor(ids), "int32")
-        self.pad_id = pad_id
+        self.pad_id, self.joins = pad_id, joins
         check_shape("ids", self.ids, "[batch, terms, length]")
         batch = ops.shape(self.ids)[0]
         self.first = ops.zeros((batch,), "int32") if start is None else ops.cast(start, "int32")
@@ -87,6 +92,7 @@ class RequiredTerms:
         self, state: TermState, log_probabilities: Tensor, generated: Generated
     ) -> tuple[TermState, Tensor]:
         ids, length, vocabulary = state.ids, generated.length, log_probabilities.shape[-1]
+        was_inside = ops.logical_or(state.is_inside, generated.begun > 0)
         state = self._advance(state, generated)
         is_inside = ops.expand_dims(state.is_inside, -1)
         is_free = ops.logical_and(ops.expand_dims(length >= state.start, -1), ~is_inside)
@@ -105,6 +111,10 @@ class RequiredTerms:
         is_eos = ops.equal(tokens, generated.eos_id)
         is_out = ops.logical_or(is_out, ops.logical_or(is_eos, ops.expand_dims(is_full, -1)))
         is_out = ops.logical_and(is_out, ops.any(is_missing, axis=-1, keepdims=True))
+        if self.joins is not None:
+            goes_on, may_go_on = (ops.convert_to_tensor(pieces) for pieces in self.joins)
+            is_whole = ops.logical_and(was_inside, ops.take(may_go_on, generated.last_tokens))
+            is_out = ops.logical_or(is_out, ops.logical_and(ops.expand_dims(is_whole, -1), goes_on))
         log_probabilities = ops.where(is_out, _MINUS_INFINITY, log_probabilities)
         is_next = ops.equal(tokens, state.rest[:, :1])
         forced = ops.where(is_next, generated.log_probabilities, _MINUS_INFINITY)

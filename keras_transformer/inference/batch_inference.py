@@ -10,10 +10,11 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.checks import check_positive_integer
-from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from keras_transformer.decoding import BeamSearch, ForcedPrefix, RequiredTerms, SearchResult
 from keras_transformer.decoding.search import CompiledFunctions, Search
 from keras_transformer.errors import UserError
+from keras_transformer.inference.glossary import joins_of_pieces
 from keras_transformer.inference.shortlist import Shortlist
 
 # Source lengths are rounded up to a multiple, because each shape compiles a function on JAX and a
@@ -91,14 +92,15 @@ class BatchInference:
     """Compiled inference with one model; each search is compiled once.
 
     Each call reads the current weights, so further training changes the answers, as quantization
-    and LoRA do. `make_constraint` returns a constraint from `constraint_numbers`, int32 `[batch]`.
+    and LoRA do. `tokenizer` is that of the target. `make_constraint` returns a constraint from
+    `constraint_numbers`, int32 `[batch]`.
 
     Attributes:
         shortlist: `Shortlist` of the tokens that searches choose from; None for all tokens.
     """
 
-    def __init__(self, model, make_constraint: Callable | None = None):
-        self.model = model
+    def __init__(self, model, tokenizer: Tokenizer, make_constraint: Callable | None = None):
+        self.model, self._tokenizer = model, tokenizer
         self.shortlist: Shortlist | None = None
         self._make_constraint = make_constraint
         self._compiled = CompiledFunctions(model)
@@ -210,7 +212,8 @@ class BatchInference:
             if self._make_constraint is not None and "constraint_numbers" in options:
                 constraints.append(self._make_constraint(options.pop("constraint_numbers")))
             if "terms" in options:
-                constraints.append(RequiredTerms(options.pop("terms"), start, pad_id=PAD_ID))
+                joins = joins_of_pieces(self._tokenizer)
+                constraints.append(RequiredTerms(options.pop("terms"), start, PAD_ID, joins))
             return encode_and_search(self.model, search=search, constraints=constraints, **options)
 
         return SearchResult(*self._run((search, num_given, *inputs), run, len(sources), **inputs))

@@ -7,8 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from keras_transformer.data.corpora import open_text
 from keras_transformer.data.scripts import UNSPACED, letters_of_words
+from keras_transformer.data.tokenizer import SPACE as PIECE_OF_SPACE
 from keras_transformer.data.tokenizer import UNK_ID, Tokenizer
 from keras_transformer.errors import UserError
 from keras_transformer.inference.sentence_ends import SPACE
@@ -193,6 +196,21 @@ def without_terms_of(prefix: Sequence[int], terms: Sequence[Sequence[int]]) -> l
         else:
             missing.append(ids)
     return missing
+
+
+@functools.lru_cache(maxsize=8)
+def joins_of_pieces(tokenizer: Tokenizer) -> np.ndarray:
+    """Returns the `joins` of `RequiredTerms`: which pieces begin and end with a letter of a word.
+
+    Args:
+        tokenizer: The tokenizer of the target. Pieces of a `SubwordTokenizer` say themselves
+            whether a word goes on.
+    """
+    pieces, letter = tokenizer.pieces(range(tokenizer.vocab_size)), f"[{letters_of_words()}]"
+    has_spaces = any(piece.startswith(PIECE_OF_SPACE) for piece in pieces)
+    is_letter = re.compile(letter).match
+    ends = [(piece[:1], piece[-1:]) for piece in pieces]
+    return np.array([[has_spaces and is_letter(c) is not None for c in two] for two in ends]).T
 
 
 def _joined(text):

@@ -64,7 +64,7 @@ class Pipeline(abc.ABC):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer or source_tokenizer
         self.extra_length = extra_length
-        self._inference = BatchInference(model, make_constraint)
+        self._inference = BatchInference(model, self.target_tokenizer, make_constraint)
         check_positive_integer("extra_length", extra_length, _LARGEST_LENGTH)
         longest = 1024 if max_source_length is None else max_source_length
         check_positive_integer("max_source_length", longest, _LARGEST_LENGTH)

@@ -27,6 +27,7 @@ from keras_transformer.inference.batch_inference import (
     one_answer,
     rounded_up,
 )
+from keras_transformer.inference.glossary import joins_of_pieces
 from keras_transformer.layers.effective_weights import is_plain
 from keras_transformer.layers.tensors import Tensor, at_least_float32
 from keras_transformer.models import Ensemble, Transformer
@@ -157,7 +158,8 @@ class ServedFunctions(abc.ABC):
             if terms is not None:
                 start = None if beginnings is None else tf.fill(tf.shape(rows), beginnings.shape[1])
                 terms_here = tf.gather(terms, rows)
-                options["constraints"].append(RequiredTerms(terms_here, start, PAD_ID))
+                joins = joins_of_pieces(pipeline.target_tokenizer)
+                options["constraints"].append(RequiredTerms(terms_here, start, PAD_ID, joins))
                 listed.append(tf.reshape(terms_here, [-1]))
             length = rounded_up(source_lengths[rows[0]])
             if longest_position is not None:

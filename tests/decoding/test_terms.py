@@ -117,6 +117,21 @@ def test_terms_come_after_a_prefix_and_in_spite_of_other_constraints():
     assert_close(total, sum(rows(first[:i])[token] for i, token in enumerate(first)), scale=1.0)
 
 
+def test_no_token_that_goes_on_with_a_word_follows_a_term():
+    model, search = ToyModel(VOCABULARY), BeamSearch(6, n_best=6)
+    goes_on = np.isin(np.arange(VOCABULARY), [1, 5])
+    for may_go_on in (True, False):
+        joins = np.stack([goes_on, np.full(VOCABULARY, may_go_on)])
+        terms = RequiredTerms(padded([[(2, 4)]]), joins=joins)
+        result = search(model.step, model.start([7], 6), [8], 8, constraints=[terms])
+        answers = [tokens for tokens, *_ in hypotheses(result, 0)]
+        ends = [
+            next(i for i in range(1, 8) if tokens[i - 1 : i + 1] == (2, 4)) for tokens in answers
+        ]
+        following = {tokens[end + 1] for tokens, end in zip(answers, ends, strict=True) if end < 7}
+        assert bool(following & {1, 5}) != may_go_on
+
+
 def test_a_sentence_without_terms_is_searched_as_without_the_constraint():
     model, search = ToyModel(VOCABULARY), BeamSearch(4, n_best=4)
     [found, _] = run(model, search, [[], [(4,)]], [7, 7])
