@@ -132,7 +132,14 @@ CELLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("cell", CELLS)
+# Cells of which each compiles its own searches; the others are slow tests.
+_DEFAULT = ("prefixes", "quantized", "shortlist")
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [n if n in _DEFAULT else pytest.param(n, marks=pytest.mark.slow) for n in CELLS],
+)
 def test_answers_contain_the_terms_and_others_stay(cell, monkeypatch):
     monkeypatch.setattr("keras_transformer.inference.shortlist.SIZES", (310, 4096))
     make, options = CELLS[cell]
