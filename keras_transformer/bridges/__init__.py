@@ -8,7 +8,7 @@ from keras_transformer import lazy_names
 _MODULES = {
     "keras": ["from_keras", "from_keras_hub", "to_keras", "to_keras_hub"],
     "marian": ["from_marian", "to_marian"],
-    "m2m100": ["load_m2m100"],
+    "multilingual": ["load_multilingual"],
     "opus_mt": ["load_opus_mt"],
     "torch": ["from_torch", "to_torch"],
 }

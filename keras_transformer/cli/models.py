@@ -49,12 +49,12 @@ def run_import(arguments):
         rule += "need both: M2M100, NLLB-200 and mBART-50"
         raise UserError(f"{rule}. Received: {arguments.source!r} with model_type={kind!r}")
     load_backend()
-    from keras_transformer.bridges import load_m2m100, load_opus_mt
+    from keras_transformer.bridges import load_multilingual, load_opus_mt
 
     if kind == "marian":
         translator = load_opus_mt(arguments.source)
     else:
-        translator = load_m2m100(arguments.source, *given)
+        translator = load_multilingual(arguments.source, *given)
     translator.save(arguments.output)
     languages = translator.source_tokenizer.languages
     origin = translator.origin or {}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from keras_transformer.bridges import load_m2m100
+from keras_transformer.bridges import load_multilingual
 from keras_transformer.cli import main
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.errors import UserError
@@ -117,7 +117,7 @@ def published(request, tmp_path_factory):
         model.model.decoder.layer_norm.bias.add_(2.0 * model.model.shared.weight[2])
     model.generation_config.update(num_beams=3, max_length=200)
     model.save_pretrained(folder)
-    translator = load_m2m100(folder, source, target)
+    translator = load_multilingual(folder, source, target)
     translator.extra_length = 12
     numbers = {piece: number for number, piece in enumerate([*pieces, *codes])}
     return folder, translator, model, processor, numbers, (codes, piece, source, target)
@@ -323,7 +323,7 @@ def test_an_unknown_language_is_refused(published, languages, message):
     folder, *_, (_, _, *known) = published
     given = [language or other for language, other in zip(languages, known, strict=True)]
     with pytest.raises(UserError, match=message):
-        load_m2m100(folder, *given)
+        load_multilingual(folder, *given)
 
 
 def test_wrong_files_are_refused_in_one_line(published, tmp_path, capfd):
@@ -333,20 +333,20 @@ def test_wrong_files_are_refused_in_one_line(published, tmp_path, capfd):
     for name in ("sentencepiece.bpe.model", "special_tokens_map.json"):
         copy = copy_without(tmp_path / name, folder, name, "tokenizer.json")
         with pytest.raises(UserError, match=f"lacks {name}"):
-            load_m2m100(copy, source, target)
+            load_multilingual(copy, source, target)
     copy = copy_without(tmp_path / "penalty", folder)
     path = copy / "generation_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "repetition_penalty": 1.2}))
     with pytest.raises(UserError, match="repetition_penalty=1.2"):
-        load_m2m100(copy, source, target)
+        load_multilingual(copy, source, target)
     copy = copy_without(tmp_path / "other", folder)
     path = copy / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "encoder_layers": 1}))
     with pytest.raises(UserError, match="has a tensor that the model in config.json does not have"):
-        load_m2m100(copy, source, target)
+        load_multilingual(copy, source, target)
     path.write_text(json.dumps({**json.loads(path.read_text()), "max_position_embeddings": 10**9}))
     with pytest.raises(UserError, match="max_position_embeddings=1000000000"):
-        load_m2m100(copy, source, target)
+        load_multilingual(copy, source, target)
     languages = "--source-language", source, "--target-language", target
     assert main(["import", str(folder), "--output", str(tmp_path / "model"), *languages]) == 0
     assert "license cc-by-nc-4.0" in capfd.readouterr().err
@@ -367,7 +367,7 @@ def copy_without(copy, folder, *names, **changes):
 def test_a_language_behind_the_text_is_refused(published, changes, message, tmp_path):
     folder, *_, (_, _, source, target) = published
     with pytest.raises(UserError, match=message) as raised:
-        load_m2m100(copy_without(tmp_path / "copy", folder, **changes), source, target)
+        load_multilingual(copy_without(tmp_path / "copy", folder, **changes), source, target)
     assert "\n" not in str(raised.value)
 
 
@@ -378,11 +378,14 @@ def test_languages_are_read_from_each_of_the_files_that_have_them(published, tmp
     for name in ("tokenizer.json", "special_tokens_map.json"):
         copy = copy_without(tmp_path / name, folder, name)
         (copy / "added_tokens.json").write_text(json.dumps({code: number, "<extra>": number + 1}))
-        tokenizers = translator.source_tokenizer, load_m2m100(copy, source, code).source_tokenizer
+        tokenizers = (
+            translator.source_tokenizer,
+            load_multilingual(copy, source, code).source_tokenizer,
+        )
         assert tokenizers[0].encode_batch(TEXTS) == tokenizers[1].encode_batch(TEXTS)
-        target_tokenizer = load_m2m100(copy, source, code).target_tokenizer
+        target_tokenizer = load_multilingual(copy, source, code).target_tokenizer
         assert our_rows(translator)[list(target_tokenizer.beginning)] == [number]
         assert set(target_tokenizer.controls) == {*codes, code}
     (copy / "added_tokens.json").write_text(json.dumps({code: 5}))
     with pytest.raises(UserError, match="The languages must have ids of their own"):
-        load_m2m100(copy, source, target)
+        load_multilingual(copy, source, target)

@@ -49,7 +49,7 @@ _MOST_UNUSED = 64
 _MOST_POSITIONS = 2**16
 
 
-def load_m2m100(
+def load_multilingual(
     source: str | os.PathLike, source_language: str, target_language: str, dtype: Any = None
 ) -> Translator:
     """Returns a `Translator` between two languages: a published M2M100, NLLB-200 or mBART-50 model.
@@ -76,8 +76,8 @@ def load_m2m100(
 
     Example:
 
-    >>> from keras_transformer.bridges import load_m2m100
-    >>> translator = load_m2m100("facebook/m2m100_418M", "en", "de")  # doctest: +SKIP
+    >>> from keras_transformer.bridges import load_multilingual
+    >>> translator = load_multilingual("facebook/m2m100_418M", "en", "de")  # doctest: +SKIP
     >>> translator.translate(["A dog runs."])  # doctest: +SKIP
 
     Reference: Fan et al. (2020), https://arxiv.org/abs/2010.11125; NLLB Team (2022),
