@@ -55,7 +55,7 @@ class TranslationCommands(TaskCommands):
     }
     model_options = ("--source", "--long-lines", "--shortlist", *CONSTRAINT_OPTIONS,
                      *GLOSSARY_OPTIONS)  # fmt: skip
-    evaluate_inputs = ("source",)
+    evaluate_inputs = ("source", "glossary")
     valid_files = {"--source": "valid_source", "--reference": "valid_target"}
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:

@@ -177,8 +177,11 @@ def best_with_terms(
     width = alive.shape[1]
     # Of one beam, no more can be among the best: one may be EOS.
     values, tokens = top_k(log_probabilities, min(width + 1, log_probabilities.shape[-1]))
-    terms = 1 + ops.arange(ops.shape(state.scores)[1], dtype="int32")
-    size = width * (ops.shape(tokens)[1] + ops.shape(terms)[0])
+    # Nor can more of the terms that it may begin: all of these have as many ids.
+    terms = ops.argsort(ops.negative(state.scores), axis=1)[:, : 2 * width]
+    scores = ops.take_along_axis(state.scores, terms, axis=1)
+    first_ids = ops.take_along_axis(state.ids[:, :, 0], terms, axis=1)
+    size = width * (ops.shape(tokens)[1] + ops.shape(terms)[1])
 
     def of_sentences(tokens, terms):
         # [batch * beam, tokens], [batch * beam, terms] -> [batch, beam * (tokens + terms)]
@@ -187,19 +190,20 @@ def best_with_terms(
     def at(values, indices):
         return ops.take_along_axis(values, indices, axis=1)
 
-    begun = ops.broadcast_to(terms, ops.shape(state.scores))
-    begun = of_sentences(ops.zeros_like(tokens), begun)
-    tokens = of_sentences(tokens, state.ids[:, :, 0])
-    values = of_sentences(values, ops.cast(state.scores, values.dtype))
+    begun = of_sentences(ops.zeros_like(tokens), 1 + ops.cast(terms, "int32"))
+    tokens = of_sentences(tokens, first_ids)
+    values = of_sentences(values, ops.cast(scores, values.dtype))
     parents = ops.arange(size, dtype="int32") // (size // width)  # [candidates]
     totals = values + ops.take(alive, parents, axis=1)
     order = ops.argsort(ops.negative(totals), axis=1)  # [batch, candidates], best first
     is_begun = ops.cast(begun > 0, "int32")
     num_ids = ops.take(ops.reshape(state.num_ids, (-1, width)), parents, axis=1) + is_begun
     num_ids, is_empty = at(num_ids, order), ops.equal(at(totals, order), _MINUS_INFINITY)
-    # The number of better candidates with as many ids.
-    is_same = ops.equal(ops.expand_dims(num_ids, 1), ops.expand_dims(num_ids, 2))
-    ranks = ops.sum(ops.tril(ops.cast(is_same, "int32"), -1), axis=-1)  # [batch, candidates]
+    # The number of candidates with as many ids that are no worse.
+    most = ops.shape(state.ids)[1] * ops.shape(state.ids)[2]
+    has_ids = ops.equal(ops.expand_dims(num_ids, 2), ops.arange(most + 1, dtype="int32"))
+    counts = ops.cumsum(ops.cast(has_ids, "int32"), axis=1)  # [batch, candidates, ids]
+    ranks = ops.sum(ops.where(has_ids, counts, 0), axis=2)
     keys = size * ops.where(is_empty, size, ranks) + ops.arange(size, dtype="int32")
     _, best = top_k(ops.negative(keys), 2 * width)
     best = at(order, best)  # [batch, 2 * beam]

@@ -202,6 +202,8 @@ def export_folder(
             )
         if not chosen.has_own_form:
             warn_of_constraints(getattr(pipeline.search, "constraints", ()), chosen.layout.title)
+        if getattr(pipeline, "glossary", None) is not None:
+            _LOGGER.warning("The %s does not apply the glossary.", chosen.layout.title)
         if pipeline.target_tokenizer.beginning:
             message = "The %s does not know its languages: let each text begin with %s and each "
             message += "answer with %s."

@@ -4,6 +4,7 @@ import functools
 import logging
 import os
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,7 +53,12 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, str], keep_placeholders: bool = False) -> None:
-        self.terms = {_joined(source): _joined(target) for source, target in terms.items()}
+        # Letters and their accents are one character in some texts, and several in others.
+        self.terms = {
+            unicodedata.normalize(form, _joined(source)): _joined(target)
+            for source, target in terms.items()
+            for form in ("NFC", "NFD")
+        }
         self.keep_placeholders = keep_placeholders
         for source, target in self.terms.items():
             if not source or not target:

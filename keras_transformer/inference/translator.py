@@ -55,7 +55,8 @@ class Translator(Pipeline):
             "..."}`; `save` writes them too.
 
     Attributes:
-        glossary: `Glossary` of the terms that translations must contain; None for no terms.
+        glossary: `Glossary` of the terms that translations must contain; None for no terms. It is
+            not saved.
         num_split: Number of texts that `translate` has split so far.
 
     Raises:
@@ -266,9 +267,16 @@ class Translator(Pipeline):
             ]
         return [hypotheses or [Hypothesis("", 0.0, 0.0, 0)] for hypotheses in answers]
 
+    def _read_text(self, part):
+        """Returns the text of a part, or the beginning that the model reads of one that is cut."""
+        longest = self.max_source_length - 1  # EOS is added.
+        if len(part.ids) <= longest:
+            return part.text
+        return self.source_tokenizer.decode(part.ids[:longest]).removeprefix(part.tags)
+
     def _encode_terms(self, glossary, parts, limits, prefixes):
         """Returns the ids of the terms that the answer to each part contains after its prefix."""
-        texts = [part.text for text_parts in parts for part in text_parts]
+        texts = [self._read_text(part) for text_parts in parts for part in text_parts]
         prefixes = prefixes or [self.target_tokenizer.beginning] * len(texts)
         terms_of_parts = []
         for text, prefix, limit in zip(texts, prefixes, limits, strict=True):

@@ -172,7 +172,9 @@ class TranslatorFunctions(ServedFunctions):
         if self._pipeline.glossary is None:
             answers, scores = self._search_rows(search, *options)
         else:
-            answers, scores = self._search_with_terms(text, search, *options)
+            read = self.module.source_tokenizer.detokenize(padded(sources))
+            whole = tf.where(truncated, read, text)  # Terms of what is cut off do not count.
+            answers, scores = self._search_with_terms(whole, search, *options)
         lacks_language = self._lacks_language(text, sources, language_ids)
         scores = tf.where(lacks_language[:, None], float("-inf"), scores)
         return (answers, scores), truncated
@@ -186,19 +188,21 @@ class TranslatorFunctions(ServedFunctions):
         options = {"write": write, "beginnings": beginnings, "terms": terms}
         return self._search(sources, num_subwords, search, **options)
 
-    def _search_with_terms(self, text, search, *inputs):
+    def _search_with_terms(self, text, search, sources, num_subwords, beginnings):
         """Returns the answers and scores of rows, which are searched with and without terms."""
         pipeline, glossary = self._pipeline, self.module.glossary
         tags = SentenceProfile.tags_of(pipeline.sentence_profile, pipeline.source_tokenizer)
         _, text = split_tags_in_graph(text, tags)
-        _, num_subwords, _ = inputs
         terms = glossary.encode(text, pipeline.max_lengths(num_subwords))
         has_terms = (terms[:, 0, 0] != PAD_ID) & (num_subwords > 0)
         groups, results = [tf.where(~has_terms)[:, 0], tf.where(has_terms)[:, 0]], []
         for rows, used, own in zip(
             groups, (search, search_with_terms(search)), (None, terms), strict=True
         ):
-            taken = (x if x is None else tf.gather(x, rows) for x in (*inputs, own))
+            taken = (
+                x if x is None else tf.gather(x, rows)
+                for x in (sources, num_subwords, beginnings, own)
+            )
             results.append(self._search_rows(used, *taken))
         order = tf.argsort(tf.concat(groups, axis=0))
         answers, scores = (

@@ -17,10 +17,10 @@ class GraphGlossary(tf.Module):
         super().__init__()
         known = ids_of_terms(glossary, tokenizer)
         numbers = {term: number for number, term in enumerate(known)}
-        sources = tf.constant([*glossary.terms], tf.string, shape=[len(glossary.terms)])
-        values = [numbers[target] for target in glossary.terms.values()]
-        values = tf.constant(values, tf.int32, shape=[len(values)])
-        pairs = tf.lookup.KeyValueTensorInitializer(sources, values)
+        # A table must not be empty, as that of placeholders only would be.
+        values = {"": -1} | {source: numbers[target] for source, target in glossary.terms.items()}
+        keys = tf.constant([*values], tf.string)
+        pairs = tf.lookup.KeyValueTensorInitializer(keys, tf.constant([*values.values()], tf.int32))
         self._table = tf.lookup.StaticHashTable(pairs, default_value=-1)
         self._ids = tf.ragged.constant([*known.values()], tf.int32, ragged_rank=1)
         self._glossary, self._in_graph = glossary, in_graph

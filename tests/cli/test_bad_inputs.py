@@ -58,6 +58,7 @@ translate --model {model} --input {good} --output {good}
 translate --model {model} --input {hard} --output {short}
 translate --model {model} --input {good} --output {model}/config.json
 evaluate --model {model} --source {good} --reference {tsv} --output {out} --json {folder}/../output
+evaluate --model {model} --source {good} --reference {good} --glossary {tsv} --output {tsv}
 """,
     # A folder that would lose a file.
     "an earlier prepared corpus without other files": "prepare {pairs} --output {folder}",

@@ -174,6 +174,18 @@ def test_the_parts_of_a_long_text_have_their_own_terms():
     assert translator.translate([" ".join(parts)], glossary=Glossary(TERMS)) == [" ".join(expected)]
 
 
+def test_terms_of_what_is_cut_off_do_not_count():
+    translator, glossary = tiny_translator(max_source_length=8), Glossary(TERMS)
+    text = "a house opens a house opens a dog"
+    found = translator.translate([text], long_texts="truncate", glossary=glossary)
+    assert found == translator.translate([text], long_texts="truncate")
+
+
+def test_accents_may_be_characters_of_their_own():
+    for term, text in (("caf\u00e9", "a cafe\u0301"), ("cafe\u0301", "a caf\u00e9")):
+        assert Glossary({term: "x"}).find(text) == ["x"]
+
+
 def test_a_model_of_several_languages_puts_terms_behind_its_language():
     translator, glossary = (
         make_translator().with_languages("fr", "zho_Hant"),

@@ -26,7 +26,7 @@ class Echo(BatchInference):
     """In place of a model: the translation of a text is the text. Keeps the sizes of batches."""
 
     def __init__(self, model, tokenizer=None):
-        super().__init__(model)
+        super().__init__(model, tokenizer or tiny_tokenizer())
         self.tokenizer = tokenizer or tiny_tokenizer()
         self.batches = []
         self.prefixes = []

@@ -72,6 +72,17 @@ def test_a_model_of_several_languages_has_terms_in_the_graph(tmp_path):
     assert [found] == expected
 
 
+def test_placeholders_need_no_terms():
+    import tensorflow as tf
+
+    tokenizer, texts = tiny_translator().target_tokenizer, ["a {dog}", ""]
+    glossary = Glossary({}, keep_placeholders=True)
+    in_graph = GraphGlossary(glossary, tokenizer, tokenizer.in_graph())
+    found = in_graph.encode(tf.constant(texts), tf.fill([2], 999)).numpy()
+    rows = [[ids[ids != 0].tolist() for ids in row if ids[0]] for row in found]
+    assert rows == [glossary.encode(text, tokenizer) for text in texts]
+
+
 def test_what_cannot_be_served_is_refused(tmp_path):
     import tensorflow as tf
 
