@@ -20,7 +20,8 @@ class TermState(NamedTuple):
     missing: Any  # int32 [hypotheses, terms]: how many times each term has yet to begin
     is_inside: Any  # bool [hypotheses]: a term goes on
     rest: Any  # int32 [hypotheses, length]: its ids from the next one on
-    spelled: Any  # bool [hypotheses, terms, length]: the last k tokens are the first k of the term
+    # bool [hypotheses, terms, length]: whether the last k tokens are the first k of each term
+    spelled: Any
     num_ids: Any  # int32 [hypotheses]: ids of terms so far, with the one that comes next
     scores: Any  # float [hypotheses, terms]: log-probability of beginning each term now
 
@@ -204,6 +205,7 @@ def best_with_terms(
     has_ids = ops.equal(ops.expand_dims(num_ids, 2), ops.arange(most + 1, dtype="int32"))
     counts = ops.cumsum(ops.cast(has_ids, "int32"), axis=1)  # [batch, candidates, ids]
     ranks = ops.sum(ops.where(has_ids, counts, 0), axis=2)
+    # Sorts by rank, then by total; empty ones are last.
     keys = size * ops.where(is_empty, size, ranks) + ops.arange(size, dtype="int32")
     _, best = top_k(ops.negative(keys), 2 * width)
     best = at(order, best)  # [batch, 2 * beam]

@@ -128,10 +128,10 @@ def _settings(translator, settings, ids, is_shared):
 
 
 def _our_ids(model, tokenizer, is_shared):
-    """Returns our ids in the order of Marian's.
+    """Returns our ids in the order of Marian's: EOS, unknown, the others, our padding, BOS.
 
-    As in published models, EOS is the first id and padding the last: some programs expect it there.
-    Two vocabularies have padding at the same id, and so at an early one.
+    As in published models, EOS is the first id and Marian's padding, our BOS, the last: some
+    programs expect it there. Two vocabularies have it at the same id, and so at an early one.
     """
     others = list(range(max(_PIECES) + 1, tokenizer.vocab_size))
     bias = model.target_embedding.bias
@@ -173,7 +173,7 @@ def _embeddings(model, ids, is_shared):
 
 
 def _begin_with_zeros(tensors: dict[str, np.ndarray], start: int) -> None:
-    """Makes the embedding that the decoder begins with zero, as programs for Marian expect.
+    """Sets the embedding that the decoder begins with to zeros, as programs for Marian expect.
 
     It is subtracted from all embeddings, which adds a constant to the logits; the biases of the
     first attention add it again.

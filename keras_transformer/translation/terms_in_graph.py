@@ -31,11 +31,10 @@ class GraphGlossary(tf.Module):
 
         Terms of a text whose ids, with EOS, are more than its limit are left out.
         """
-        numbers, terms = self._find(texts)
-        # Others are placeholders.
+        found, terms = self._find(texts)
+        numbers = found.values  # Those below 0 are placeholders.
         spelled = tf.cast(self._in_graph.tokenize(terms), tf.int32)[:, self._num_before :]
         others = self._ids.nrows(tf.int32) + tf.range(tf.size(terms))
-        found, numbers = numbers, numbers.values
         ids = tf.gather(tf.concat([self._ids, spelled], 0), tf.where(numbers < 0, others, numbers))
         can_spell = found.with_values(~tf.reduce_any(ids == UNK_ID, axis=1))
         ids = tf.ragged.boolean_mask(found.with_values(ids), can_spell).to_tensor(PAD_ID)
