@@ -57,6 +57,7 @@ SYMBOLS = "x² + y³ ≈ 1½ …  ™ № ½ € 5\u00a0km 👩\u200d👩\u200d�
 CHANGES = {
     "caf\u0065\u0301 \u212bngstr\u00f6m": "caf\u00e9 \u00c5ngstr\u00f6m",  # composed
     "ế": "ế",  # in two ways
+    "\u00e2\u0323 a\u0302\u0323": "\u1ead \u1ead",  # accents in another order
     "\u1112\u1161\u11ab": "한",
     "\u0958": "\u0915\u093c",  # Unicode does not compose this letter.
     "a\u00a0b\u2009c\u3000d\te  f": "a b c d e f",

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.data import MappedTokenizer, train_sentencepiece
+from keras_transformer.data import MappedTokenizer, prepare_corpus, train_sentencepiece
 from keras_transformer.data.languages import language_pieces
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.errors import UserError
+from keras_transformer.export import export_transformers
 from keras_transformer.inference import Shortlist, Translator
-from keras_transformer.models import Transformer, TransformerConfig
+from keras_transformer.inference.tasks import get_task
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.settings.training_settings import TrainingSettings
 
 CODES = ("eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
 TEXTS = ["a red house", "blue", ">>red<< red blue house", "", " ".join(["red"] * 40)]
@@ -107,7 +110,19 @@ def test_each_feature_works_in_the_chosen_languages(translator, other, tmp_path)
         Translator.load([tmp_path / "a", tmp_path / "b"])
 
 
-def test_wrong_languages_are_refused(translator):
+def test_bleu_in_a_training_follows_the_language_of_the_model(translator, monkeypatch):
+    made = "keras_transformer.training.metrics.BleuOnDev"
+    monkeypatch.setattr(made, lambda *texts, **options: options["tokenize"])
+    task, settings = get_task("translation"), TrainingSettings()
+    for code, tokenize in (("fr", "13a"), ("zh", "zh")):
+        tokenizers = translator.with_languages(None, code).tokenizers
+        found = task.make_score([("a", "b")], tokenizers, settings, TrainingRecipe())
+        assert found == tokenize
+
+
+def test_wrong_languages_are_refused(translator, tmp_path):
+    with pytest.raises(UserError, match="puts no piece of a language before a text"):
+        export_transformers(translator, tmp_path)
     for code, near in (("zho_Hanx", "zho_Han[st]"), ("zh-TW", "zho_Hant"), ("EN", "eng_Latn")):
         with pytest.raises(UserError, match=rf"no language '{code}' \(did you mean {near}\?\)"):
             translator.with_languages(code)
@@ -200,9 +215,13 @@ def test_the_commands_choose_languages(translator, other, tmp_path, capfd):
     assert capfd.readouterr().out.splitlines() == answers
     files = "--source", str(text), "--target", str(text)
     assert main(["score", "--model", model, *files, *options]) == 0
-    scores = [float(line.split()[0]) for line in capfd.readouterr().out.splitlines()]
-    want = [score.log_probability for score in other.score(TEXTS[:3], TEXTS[:3])]
-    np.testing.assert_allclose(scores, want, atol=1e-4)
+    written, summary = capfd.readouterr()
+    scores = [float(line.split()[0]) for line in written.splitlines()]
+    want = other.score(TEXTS[:3], TEXTS[:3])
+    np.testing.assert_allclose(scores, [score.log_probability for score in want], atol=1e-4)
+    # The language of a translation is given, and no token of the perplexity.
+    num_tokens = sum(score.num_tokens - 1 for score in want)
+    assert f"perplexity {np.exp(-sum(scores) / num_tokens):.1f}" in summary
     (tmp_path / "reference").write_text("".join(f"{line or '-'}\n" for line in answers))
     files = "--source", str(text), "--reference", str(tmp_path / "reference")
     assert main(["evaluate", "--model", model, *files, *options]) == 0
@@ -213,7 +232,7 @@ def test_the_commands_choose_languages(translator, other, tmp_path, capfd):
 
 
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
-def test_an_adaptation_is_to_the_chosen_languages_and_keeps_the_others(translator, tmp_path):
+def test_an_adaptation_is_to_the_chosen_languages_and_keeps_the_others(translator, tmp_path, capfd):
     start, adapted = str(tmp_path / "start"), str(tmp_path / "adapted")
     translator.save(start)
     files = {}
@@ -228,3 +247,14 @@ def test_an_adaptation_is_to_the_chosen_languages_and_keeps_the_others(translato
     assert [t.language for t in found.tokenizers] == ["fra_Latn", "zho_Hant"]
     assert found.model.config.vocab_size == translator.model.config.vocab_size
     assert found.with_languages("en", "fr").target_tokenizer.language == "fra_Latn"
+    # Another vocabulary would lose the languages; encoded text has its own.
+    tokenizer = train_sentencepiece(["a red house", "blue"] * 4, vocab_size=280)
+    tokenizer.save(tmp_path, "other")
+    other = [*options[:-4], "--vocabulary", str(tmp_path / "other.model"), "--output", adapted]
+    assert main(["train", "--start-from", start, *other]) == 2
+    assert "several languages, which no other vocabulary has" in capfd.readouterr().err
+    prepared, pairs = str(tmp_path / "prepared"), [("a red house", "blue")] * 8
+    prepare_corpus(prepared, pairs, pairs, *translator.tokenizers)
+    options = "--prepared", prepared, "--output", adapted, "--target-language", "zho_Hant"
+    assert main(["train", "--start-from", start, *options]) == 2
+    assert "is encoded in 'fra_Latn'. Received: --target-language zho" in capfd.readouterr().err
