@@ -81,8 +81,8 @@ def load_vocabulary(values: Mapping[str, Any]) -> Any:
     path, known = values["vocabulary"], ("vocabulary", "prepared", "start_from")
     given = [name for name in known if values.get(name)]
     if given and values["normalization"] != TrainingSettings.normalization:
-        rule = "--normalization is for a new vocabulary; that of"
-        raise UserError(f"{rule} --{given[0].replace('_', '-')} has its own")
+        rule = f"--{given[0].replace('_', '-')} brings a vocabulary with its own normalization"
+        raise UserError(f"{rule}. Received: --normalization {values['normalization']}")
     if not path:
         return None
     from keras_transformer.data.tokenizer_pair import load_tokenizer_file

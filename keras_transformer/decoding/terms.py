@@ -42,9 +42,9 @@ class RequiredTerms:
         start: int32 `[batch]`, number of tokens before the first term, such as those of a
             `ForcedPrefix`; None for 0.
         pad_id: Id of the padding.
-        joins: bool `[2, vocabulary]`, tokens that go on with a word, and those that a word may go
-            on behind: none of the first follows a term that ends in one of the second. None lets
-            any token follow.
+        joins: bool `[2, vocabulary]`: whether each token begins with a letter of a word, and
+            whether it ends with one. After a term that ends with a letter, no token follows that
+            begins with one. None lets any token follow.
 
     Example:
 
@@ -113,9 +113,9 @@ class RequiredTerms:
         is_out = ops.logical_or(is_out, ops.logical_or(is_eos, ops.expand_dims(is_full, -1)))
         is_out = ops.logical_and(is_out, ops.any(is_missing, axis=-1, keepdims=True))
         if self.joins is not None:
-            goes_on, may_go_on = (ops.convert_to_tensor(pieces) for pieces in self.joins)
-            is_whole = ops.logical_and(was_inside, ops.take(may_go_on, generated.last_tokens))
-            is_out = ops.logical_or(is_out, ops.logical_and(ops.expand_dims(is_whole, -1), goes_on))
+            begins, ends = (ops.convert_to_tensor(letters) for letters in self.joins)
+            is_whole = ops.logical_and(was_inside, ops.take(ends, generated.last_tokens))
+            is_out = ops.logical_or(is_out, ops.logical_and(ops.expand_dims(is_whole, -1), begins))
         log_probabilities = ops.where(is_out, _MINUS_INFINITY, log_probabilities)
         is_next = ops.equal(tokens, state.rest[:, :1])
         forced = ops.where(is_next, generated.log_probabilities, _MINUS_INFINITY)

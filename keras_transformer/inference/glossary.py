@@ -73,7 +73,7 @@ class Glossary:
 
         Args:
             path: UTF-8 text, .gz too; each line has a source term, a TAB and its translation.
-            keep_placeholders: As above.
+            keep_placeholders: As for `Glossary`.
 
         Raises:
             UserError: If a line is something else, or a term has two translations.

@@ -167,7 +167,7 @@ class Pipeline(abc.ABC):
     def with_languages(
         self, source_language: str | None = None, target_language: str | None = None
     ) -> Self:
-        """Returns a pipeline of other languages, with the same model.
+        """Returns a pipeline for other languages with the same model.
 
         Args:
             source_language: Code of the language of the texts, such as `"fr"`: one of the model's,
@@ -175,7 +175,7 @@ class Pipeline(abc.ABC):
             target_language: Code of the language of the answers.
 
         Raises:
-            UserError: If the model has no such language, or a single pair of languages.
+            UserError: If the model has no such language, or there is a shortlist.
 
         Example:
 
@@ -183,11 +183,11 @@ class Pipeline(abc.ABC):
         >>> translator = Translator.load("models/m2m100")  # doctest: +SKIP
         >>> translator.with_languages("fr", "zu").translate(["Un chien court."])  # doctest: +SKIP
         """
-        other = copy.copy(self)
-        # It shares the model and the compiled functions.
-        other._inference = copy.copy(self._inference)
         if self._inference.shortlist is not None:
             raise UserError("A shortlist is for one pair of languages: choose others without it.")
+        other = copy.copy(self)
+        # The copy shares the model and the compiled functions.
+        other._inference = copy.copy(self._inference)
         if source_language is not None:
             other.source_tokenizer = self.source_tokenizer.with_language(source_language)
         if target_language is not None:

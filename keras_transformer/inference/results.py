@@ -1,4 +1,4 @@
-"""What a pipeline finds: the hypotheses of a search, the score of a translation, its alignment."""
+"""Results of a pipeline: `Hypothesis`, `Score` and `Alignment`."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

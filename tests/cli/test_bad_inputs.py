@@ -79,7 +79,7 @@ train {pairs} --vocabulary {tsv} -> A vocabulary is a .model or .txt file
 train {pairs} --also-valid general={good} -> --also-valid is NAME=SOURCE,TARGET. Received: 'general
 train {pairs} --also-valid valid={good},{good} -> other than train and valid. Received: 'valid=
 train --prepared {folder} --output {out} -> is not a prepared corpus: it has no prepared.json
-train {pairs} --vocabulary {tsv} --normalization identity -> --normalization is for a new vocab
+train {pairs} --vocabulary {tsv} --normalization identity -> --vocabulary brings a vocabulary with
 train --plan --vocabulary-type subword -> --plan needs --vocab-size
 train --plan --trees {good} -> --trees goes with --task parsing
 train --plan --experiment wsj-parsing --task translation -> wsj-parsing is for --task parsing

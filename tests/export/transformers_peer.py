@@ -1,4 +1,4 @@
-"""What a user of transformers does with a folder of `export --format transformers`."""
+"""Loads a folder of `export --format transformers` with transformers, and translates with it."""
 
 import pytest
 
