@@ -2,12 +2,14 @@
 
 import errno
 import os
+import platform
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from keras_transformer.cli import backend
 from keras_transformer.cli.application import describe
 from keras_transformer.inference.translator import Translator
 
@@ -113,3 +115,17 @@ def test_a_full_disk_is_named_with_the_file_and_not_as_memory():
     assert describe(error) == f"{reason}: '/exports/en de/part-00000'"
     error = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating [Op:Mul]")
     assert describe(error).startswith("out of memory; use a smaller --batch-size")
+
+
+@pytest.mark.parametrize(
+    "machine, given, used",
+    [("x86_64", None, "1"), ("AMD64", None, "1"), ("x86_64", "0", "0"), ("aarch64", None, None)],
+)
+def test_onednn_is_on_where_it_is_faster(machine, given, used, monkeypatch):
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", given)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(backend, "_keep_freed_memory", lambda: None)
+    backend.load_backend()
+    assert os.environ.get("TF_ENABLE_ONEDNN_OPTS") == used
