@@ -86,6 +86,21 @@ def median(results: Sequence[dict], key: str) -> float:
     return statistics.median(result[key] for result in results)
 
 
+def imitate(instructions: str | None) -> dict[str, str]:
+    """Returns the environment variables that limit all programs to a processor's instructions.
+
+    Args:
+        instructions: `"avx2"`, or None for all that this processor has. What TensorFlow computes
+            without oneDNN, such as sums of tensors, uses AVX either way.
+    """
+    if instructions is None:
+        return {}
+    # TensorFlow, torch, MKL (of torch and CTranslate2) and CTranslate2.
+    variables = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "CT2_FORCE_CPU_ISA")
+    limits = dict.fromkeys(variables, instructions.upper())
+    return limits | {"ATEN_CPU_CAPABILITY": instructions, "TF_ENABLE_ONEDNN_OPTS": "1"}
+
+
 def hardware() -> str:
     """Returns a line about the machine: processor, number of cores, and instruction sets."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""

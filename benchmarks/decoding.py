@@ -2,7 +2,7 @@
 
 pip install '.[oracles,ctranslate2]'
 Usage: python benchmarks/decoding.py [--rounds 3] [--batch 1 32] [--beam 1 4] [--threads 2]
-                                     [--without NAME ...]
+                                     [--without NAME ...] [--imitate avx2]
 
 Sources have 32 tokens and answers exactly 32; the vocabulary is 32,000, and weights are random. The
 SavedModel and CTranslate2 have the same weights. Our times include tokenization and detokenization;
@@ -14,10 +14,10 @@ import datetime
 import tempfile
 from pathlib import Path
 
-from alternate import alternate, hardware, median, run_program
+from alternate import alternate, hardware, imitate, median, run_program
 
 PEERS = Path(__file__).resolve().parent / "peers"
-OURS = ("keras_transformer, float32", "keras_transformer, bfloat16")
+OURS = tuple(f"keras_transformer, {form}" for form in ("float32", "bfloat16", "int8"))
 
 
 def programs(models: Path, batch: int, beam_size: int) -> dict[str, list[str]]:
@@ -28,6 +28,7 @@ def programs(models: Path, batch: int, beam_size: int) -> dict[str, list[str]]:
     chosen = {
         OURS[0]: [*ours, models / f"float32-{beam_size}", batch],
         OURS[1]: [*ours, models / f"bfloat16-{beam_size}", batch],
+        OURS[2]: [*ours, models / f"int8-{beam_size}", batch],
         "CTranslate2, float32": [*engine, "float32"],
         "CTranslate2, float32, workers": [*engine, "float32", "workers"],
         "CTranslate2, int8": [*engine, "int8"],
@@ -43,18 +44,19 @@ def programs(models: Path, batch: int, beam_size: int) -> dict[str, list[str]]:
     return {name: [str(part) for part in command] for name, command in chosen.items()}
 
 
-def export(models: Path, beam_sizes: list[int], environment: dict[str, str]) -> None:
+def export(models: Path, beam_sizes: list[int], threads: str) -> None:
     for beam_size in beam_sizes:
-        for form in ("float32", "bfloat16"):
+        for form in ("float32", "bfloat16", "int8"):
             arguments = [str(models / f"{form}-{beam_size}"), form, str(beam_size)]
+            environment = {"BENCHMARK_THREADS": threads}
             run_program([str(PEERS / "decode_export.py"), *arguments], environment)
     run_program([str(PEERS / "decode_export.py"), str(models / "ctranslate2"), "ctranslate2", "1"])
 
 
 def table(results) -> str:
     lines = [
-        "| | tokens/s | float32 is faster by | bfloat16 is faster by | peak memory, MB |",
-        "|---|---|---|---|---|",
+        "| | tokens/s | float32 is faster by | bfloat16 by | int8 by | peak memory, MB |",
+        "|---|---|---|---|---|---|",
     ]
     ours = {name: median(results[name], "tokens_per_second") for name in OURS if name in results}
     for name, found in results.items():
@@ -72,11 +74,15 @@ def main():
     parser.add_argument("--beam", type=int, nargs="+", default=[1, 4], help="default: 1 4")
     parser.add_argument("--threads", type=int, default=2, help="of each program (default: 2)")
     parser.add_argument("--without", nargs="*", default=[], help="leave out names with these words")
+    parser.add_argument("--imitate", choices=["avx2"], help="a processor without AVX-512")
     arguments = parser.parse_args()
     print(f"{datetime.date.today()}, {hardware()}, medians of {arguments.rounds} runs by turns")
-    environment = {"BENCHMARK_THREADS": str(arguments.threads)}
+    if arguments.imitate:
+        print(f"All programs are limited to {arguments.imitate}.")
+        arguments.without.append("bfloat16")  # TensorFlow would crash.
+    environment = {"BENCHMARK_THREADS": str(arguments.threads), **imitate(arguments.imitate)}
     with tempfile.TemporaryDirectory() as folder:
-        export(Path(folder), arguments.beam, environment)
+        export(Path(folder), arguments.beam, str(arguments.threads))
         for batch in arguments.batch:
             for beam_size in arguments.beam:
                 chosen = programs(Path(folder), batch, beam_size)

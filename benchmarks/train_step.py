@@ -2,6 +2,7 @@
 
 pip install '.[oracles]'
 Usage: python benchmarks/train_step.py [--rounds 3] [--precision float32 bfloat16] [--xla]
+                                       [--imitate avx2]
 
 A step has 64 x 32 source and 64 x 32 target tokens, a vocabulary of 32,000, dropout 0.1 and Adam.
 The programs run in turn. Prints the figures of docs/benchmarks.md.
@@ -11,7 +12,7 @@ import argparse
 import datetime
 from pathlib import Path
 
-from alternate import alternate, hardware, median
+from alternate import alternate, hardware, imitate, median
 
 PEERS = Path(__file__).resolve().parent / "peers"
 
@@ -59,10 +60,14 @@ def main():
         help="default: both",
     )
     parser.add_argument("--xla", action="store_true", help="also with XLA")
+    parser.add_argument("--imitate", choices=["avx2"], help="a processor without AVX-512")
     arguments = parser.parse_args()
     print(f"{datetime.date.today()}, {hardware()}, medians of {arguments.rounds} runs by turns")
+    if arguments.imitate:
+        print(f"All programs are limited to {arguments.imitate}.")
     for precision in arguments.precision:
-        results = alternate(programs(precision, arguments.xla), arguments.rounds)
+        chosen = programs(precision, arguments.xla)
+        results = alternate(chosen, arguments.rounds, imitate(arguments.imitate))
         print(f"\n{precision}:\n\n{table(results)}", flush=True)
 
 

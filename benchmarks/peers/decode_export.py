@@ -1,6 +1,6 @@
 """Exports a base model with random weights for decode_ours.py or decode_ctranslate2.py.
 
-Usage: decode_export.py DIRECTORY FORMAT BEAM_SIZE, FORMAT: float32, bfloat16 or ctranslate2
+Usage: decode_export.py DIRECTORY FORMAT BEAM_SIZE, FORMAT: float32, bfloat16, int8 or ctranslate2
 
 The embedding of EOS is zero, so its logit is 0, far below the largest of 32,000 random logits, and
 every answer has the maximum length. The vocabulary consists of whole words, `w4` to `w31999`.
@@ -19,7 +19,7 @@ from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export import export_ctranslate2, export_saved_model
 
 directory, form, beam_size = sys.argv[1], sys.argv[2], int(sys.argv[3])
-policy = "float32" if form == "ctranslate2" else form
+policy = form if form == "bfloat16" else "float32"
 keras.utils.set_random_seed(0)
 tokenizer = SubwordTokenizer([f"w{number}" for number in range(4, VOCAB)])
 model = Transformer.from_preset("base", vocab_size=tokenizer.vocab_size, dtype=policy)
@@ -33,5 +33,6 @@ translator = Translator(model, tokenizer, search=search, extra_length=extra_leng
 if form == "ctranslate2":
     export_ctranslate2(translator, directory)
 else:
-    export_saved_model(translator, directory, num_streams=THREADS)
+    quantization = "int8" if form == "int8" else None
+    export_saved_model(translator, directory, num_streams=THREADS, quantization=quantization)
 print(json.dumps({"parameters": model.count_params()}))

@@ -25,6 +25,8 @@ from keras_transformer.settings.base import (
 )
 
 _METAVARS = {int: "N", float: "NUMBER", str: "NAME"}
+# Former names of options, by flag.
+_OLD_FLAGS = {"--quantize": ("--quantization",)}
 # Types of the values of options, by metavar.
 _TYPES = {"N": Count, "I": CountOrZero, "P": Positive, "M": Positive, "GB": Positive}
 # Options of constraints that take a number, and the classes of the constraints.
@@ -119,7 +121,7 @@ def add_option(group: argparse._ActionsContainer, option: Option) -> None:
         settings |= {"action": "append", "metavar": metavar}
     else:
         settings |= {"type": value_parser(option.type), "metavar": metavar}
-    group.add_argument(option.flag, **settings)
+    group.add_argument(option.flag, *_OLD_FLAGS.get(option.flag, ()), **settings)
 
 
 def add_options(group: argparse._ActionsContainer, texts: Mapping[str, str], **common: Any) -> None:
@@ -282,8 +284,10 @@ def add_batch_options(parser):
     }
     add_options(group, options)
     text = "type to compute in, one of float32, bfloat16 and auto, the one that this machine "
-    text += "multiplies faster; bfloat16 changes some answers (default: float32)"
+    text += "multiplies faster; bfloat16 changes some answers (default: auto; evaluate: float32)"
     add_options(group, {"--precision TYPE": text}, choices=("float32", "bfloat16", "auto"))
+    text = "quantize the matrices in int8: less memory, faster on x86; changes some answers"
+    add_options(group, {"--quantize TYPE": text}, choices=("int8",))
     return group
 
 
@@ -294,11 +298,18 @@ def add_long_lines(group, choices: Sequence[str], default: str, note: str = "") 
     add_options(group, {"--long-lines HOW": f"{text}{default}){note}"}, choices=choices)
 
 
-def load_pipeline(arguments, task: str) -> tuple[Any, dict[str, Any]]:
-    """Returns the pipeline in `--model`, and the options of its search methods."""
+def load_pipeline(arguments, task: str, precision: str = "auto") -> tuple[Any, dict[str, Any]]:
+    """Returns the pipeline in `--model`, and the options of its search methods.
+
+    `precision` is the default of `--precision`.
+    """
     glossary = read_glossary(arguments)
     num_streams = load_backend_in_streams(arguments.streams)
-    pipeline = get_task(task).pipeline.load(arguments.model, dtype=arguments.precision)
+    if arguments.precision or arguments.quantize:  # Beside int8, other types matter little.
+        precision = arguments.precision or "float32"
+    pipeline = get_task(task).pipeline.load(arguments.model, dtype=precision)
+    if arguments.quantize:
+        pipeline.quantize()
     if glossary is not None:
         glossary.give_to(pipeline)
     use_shortlist(pipeline, arguments)

@@ -34,7 +34,7 @@ from keras_transformer.layouts import VALID_FILES
 from keras_transformer.serving import ServerSettings
 from keras_transformer.settings.base import Metavar
 
-_NAMES = {"dtype": "precision", "num_streams": "streams"}
+_NAMES = {"dtype": "precision", "num_streams": "streams", "quantization": "quantize"}
 _SEARCH_OPTIONS = (*SEARCH_OPTIONS, "--n-best", "--shortlist", *CONSTRAINT_OPTIONS,
                    *GLOSSARY_OPTIONS)  # fmt: skip
 

@@ -211,7 +211,7 @@ def run_parse(arguments):
     if arguments.n_best is not None and (arguments.pretty or arguments.draw):
         raise UserError("--n-best writes one answer per line; leave out --pretty and --draw.")
     total = count_lines(arguments)
-    parser, options = load_pipeline(arguments, "parsing")
+    parser, options = load_pipeline(arguments, "parsing", "float32")
     write_answers(
         arguments,
         ProgressBar("parsing", total=total, unit="lines"),

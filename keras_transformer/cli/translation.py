@@ -177,7 +177,7 @@ def _dataset_to_score(arguments):
 
 def _translate(task, arguments, sources):
     """Returns the answers to sources, their entries in the report, and the answers' language."""
-    translator, options = load_pipeline(arguments, task)
+    translator, options = load_pipeline(arguments, task, "float32")
     from keras_transformer.decoding import search_to_dict
 
     # Of another model, the options name the languages of the dataset and of BLEU.

@@ -307,8 +307,7 @@ class CompiledFunctions:
         with self._compiling:
             # The variables themselves take Keras much longer to list, at every call.
             if self._changeable is None:
-                models = getattr(self._model, "models", [self._model])  # Those of an `Ensemble`.
-                parts = [part for model in models for part in all_parts(model)]
+                parts = all_parts(self._model)
                 self._changeable = [part for part in parts if hasattr(part, "lora_enabled")]
             state = [(part.dtype_policy, part.lora_enabled) for part in self._changeable]
             if state != self._last_state:

@@ -44,11 +44,14 @@ class SavedModelOptions(Settings):
             thread; for CPUs that are served with one thread per operation; None for 1.
         long_texts: Treatment of a text of several sentences by a translator: split it and join the
             answers, or truncate it at the longest source; None for split.
+        quantization: Type of the matrices: int8, a quarter of the size and faster on x86; None for
+            that of the computation.
     """
 
     dtype: Literal["float32", "bfloat16", "auto"] | None = None
     num_streams: Count | None = None
     long_texts: Literal["split", "truncate"] | None = None
+    quantization: Literal["int8"] | None = None
 
 
 @settings_dataclass

@@ -16,6 +16,8 @@ from keras_transformer.decoding.search import CompiledFunctions, Search
 from keras_transformer.errors import UserError
 from keras_transformer.inference.glossary import joins_of_pieces
 from keras_transformer.inference.shortlist import Shortlist
+from keras_transformer.layers.effective_weights import all_maps
+from keras_transformer.layers.int8_products import ConstantKernels
 
 # Source lengths are rounded up to a multiple, because each shape compiles a function on JAX and a
 # oneDNN kernel on TensorFlow. On JAX, answer lengths are too, and batch sizes to powers of 2.
@@ -104,6 +106,11 @@ class BatchInference:
         self.shortlist: Shortlist | None = None
         self._make_constraint = make_constraint
         self._compiled = CompiledFunctions(model)
+        self._kernels: ConstantKernels | None = None
+
+    def use_constant_kernels(self) -> None:
+        """Makes products of matrices in int8 fast, which must not change from now on."""
+        self._kernels = ConstantKernels(all_maps(self.model))
 
     def search_batches(
         self,
@@ -245,6 +252,8 @@ class BatchInference:
         It is compiled once for each key.
         """
         ranks = {name: np.ndim(value) for name, value in inputs.items()}
+        if self._kernels is not None:
+            function = self._kernels.used_in(function)
         compiled = self._compiled.get(key, function, ("max_length",), ranks)
         results = keras.tree.flatten(compiled(**inputs))
         return [ops.convert_to_numpy(result)[:batch_size] for result in results]

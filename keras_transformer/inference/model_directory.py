@@ -8,11 +8,7 @@ import json
 import logging
 import os
 import pathlib
-import time
 from collections.abc import Iterator
-
-import keras
-from keras import ops
 
 from keras_transformer import __version__
 from keras_transformer.checks import check_boolean
@@ -35,8 +31,6 @@ from keras_transformer.settings.transformer_config import count_parameters
 
 FORMAT = 1
 _LOGGER = logging.getLogger(__name__)
-# States and runs of the measured product, and the minimum speedup that makes bfloat16 worthwhile.
-_NUM_STATES, _NUM_RUNS, _MIN_SPEEDUP = 64, 9, 1.25
 
 
 @contextlib.contextmanager
@@ -201,27 +195,10 @@ def write_model_directory(
     return directory
 
 
-def choose_precision(dtype: str | None, config: TransformerConfig) -> str | None:
-    """Returns the dtype; for `"auto"`, `"bfloat16"` if it is clearly faster, else `"float32"`.
-
-    `"auto"` measures the product of 64 states and the output projection, and logs the result.
-    """
+def choose_precision(dtype: str | None) -> str | None:
+    """Returns the dtype; for `"auto"`, the faster one of bfloat16 and float32, which it logs."""
     if dtype != "auto":
         return dtype
-    ratio = _seconds("float32", config) / _seconds("bfloat16", config)
-    chosen = "bfloat16" if ratio >= _MIN_SPEEDUP else "float32"
-    message = "This machine multiplies bfloat16 %.1f times as fast as float32: %s"
-    _LOGGER.info(message, ratio, chosen)
+    chosen = "bfloat16" if weight_files.has_fast_bfloat16() else "float32"
+    _LOGGER.info("Computing in %s, the faster type on this machine.", chosen)
     return chosen
-
-
-def _seconds(dtype, config):
-    """Returns the shortest of several measured times of a product, in seconds."""
-    states = keras.random.normal((_NUM_STATES, config.d_model), dtype=dtype)
-    matrix = keras.random.normal((config.d_model, config.output_vocab_size), dtype=dtype)
-    times = []
-    for _ in range(_NUM_RUNS):
-        start = time.perf_counter()
-        float(ops.matmul(states, matrix)[0, 0])  # waits for the result
-        times.append(time.perf_counter() - start)
-    return min(times)

@@ -28,7 +28,8 @@ from keras_transformer.inference.batch_inference import (
     rounded_up,
 )
 from keras_transformer.inference.glossary import joins_of_pieces
-from keras_transformer.layers.effective_weights import is_plain
+from keras_transformer.layers.effective_weights import all_maps, is_plain
+from keras_transformer.layers.int8_products import ConstantKernels, quantize_maps
 from keras_transformer.layers.tensors import Tensor, at_least_float32
 from keras_transformer.models import Ensemble, Transformer
 from keras_transformer.models.ensemble import copy_of
@@ -47,7 +48,8 @@ _FEED_FORWARD = ("inner",), ("outer",)
 class ServedFunctions(abc.ABC):
     """Base class of the signatures of a task, which are its methods.
 
-    They compute with a copy of the pipeline's model in `dtype`, None for the model's. `num_streams`
+    They compute with a copy of the pipeline's model in `dtype`, None for the model's, quantized in
+    int8 if `quantization` says so. `num_streams`
     parts of a request are searched at the same time. `long_texts` is "split" or "truncate", for
     tasks that split texts.
 
@@ -61,10 +63,21 @@ class ServedFunctions(abc.ABC):
     inputs: dict[str, tuple[str, ...]]
     outputs: ClassVar[tuple[str, str]]
 
-    def __init__(self, pipeline, search, dtype=None, num_streams=1, long_texts="split"):
+    def __init__(
+        self,
+        pipeline,
+        search,
+        dtype=None,
+        num_streams=1,
+        long_texts="split",
+        quantization=None,
+    ):
         self._pipeline, self._num_streams = pipeline, num_streams
         self._splits = long_texts == "split"
         self._model = copy_of(pipeline.model, dtype, StoredTransformer)
+        if quantization is not None:
+            quantize_maps(all_maps(self._model))
+        int8_kernels = ConstantKernels(all_maps(self._model))
         self.precision = self._model.dtype_policy.name
         self._best, self._several = one_answer(search), search
         if getattr(search, "n_best", None) == 1:  # One answer for each beam.
@@ -86,7 +99,7 @@ class ServedFunctions(abc.ABC):
             module.target_tokenizer = pipeline.target_tokenizer.in_graph()
         for name, inputs in self.inputs.items():
             signature = [tf.TensorSpec([None], tf.string, name=text) for text in inputs]
-            method = _with_weights(getattr(self, name), kernels)
+            method = int8_kernels.used_in(_with_weights(getattr(self, name), kernels))
             function = tf.function(method, input_signature=signature, autograph=False)
             setattr(module, name, function)
 

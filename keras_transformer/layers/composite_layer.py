@@ -13,6 +13,7 @@ import keras
 
 from keras_transformer import checks
 from keras_transformer.layers import backend_operations
+from keras_transformer.layers.int8_products import Dense
 
 _serialize = keras.saving.serialize_keras_object
 
@@ -138,7 +139,7 @@ def derive_initializer(initializer: Callable, name: str) -> Callable:
 
 def built_dense(layer, name, input_dim, units, **kwargs):
     """Returns a built `Dense`, a part of `layer`, which has the other arguments as attributes."""
-    dense = keras.layers.Dense(
+    dense = Dense(
         units,
         use_bias=layer.use_bias,
         kernel_initializer=derive_initializer(layer.kernel_initializer, f"{name}_kernel"),

@@ -14,6 +14,7 @@ from keras_transformer.layers.composite_layer import (
     quantize_parts,
 )
 from keras_transformer.layers.effective_weights import effective_matrix
+from keras_transformer.layers.int8_products import ReversibleEmbedding
 from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape, reshape
 
 
@@ -77,7 +78,7 @@ class TiedEmbedding(CompositeLayer):
         is_id = type(padding_id) is int and 0 <= padding_id < vocab_size
         rule = f"None or an id below `vocab_size`, which is {vocab_size}"
         check_argument(is_id or padding_id is None, "padding_id", rule, padding_id)
-        self.embedding = keras.layers.ReversibleEmbedding(
+        self.embedding = ReversibleEmbedding(
             vocab_size,
             d_model,
             embeddings_initializer=self.embeddings_initializer

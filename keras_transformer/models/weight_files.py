@@ -283,8 +283,26 @@ def _is_bfloat16(array):
 @functools.cache
 def has_amx() -> bool:
     """Returns whether the processor multiplies bfloat16 matrices with AMX; False if unknown."""
-    flags = Path("/proc/cpuinfo")
-    return flags.exists() and "amx_bf16" in flags.read_text()
+    return "amx_bf16" in _processor()
+
+
+def _processor():
+    path = Path("/proc/cpuinfo")
+    return path.read_text() if path.exists() else ""
+
+
+def has_fast_bfloat16() -> bool:
+    """Returns whether this machine multiplies faster in bfloat16 than in float32.
+
+    GPUs do, and processors with AMX; of those that only have the instructions of AVX-512, AMD's.
+    """
+    with contextlib.suppress(RuntimeError, NotImplementedError):  # There are no such devices.
+        if keras.distribution.list_devices("gpu"):
+            return True
+    if "ONEDNN_MAX_CPU_ISA" in os.environ:  # TensorFlow would crash without the instructions.
+        return False
+    processor = _processor()
+    return has_amx() or ("AuthenticAMD" in processor and "avx512_bf16" in processor)
 
 
 def stored_weights(

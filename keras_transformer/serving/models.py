@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import logging
 import pathlib
 import threading
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,8 @@ from keras_transformer.layouts import (
     SETTINGS_FILE,
     find_config,
 )
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +75,7 @@ class ServedModel:
         from keras_transformer.inference.tasks import get_task
 
         task = get_task(read_config(self.path)["task"])
-        self.pipeline = pipeline = task.pipeline.load(self.path)
+        self.pipeline = pipeline = task.pipeline.load(self.path, dtype="auto")
         if self.glossary is not None:
             self.glossary.give_to(pipeline)
         served = task.served_functions(pipeline, pipeline.search)
@@ -83,9 +86,14 @@ class ServedModel:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
+        from keras_transformer.models.weight_files import has_fast_bfloat16
+
         if self.glossary is not None:
             rule = "A SavedModel has its own glossary (`export --glossary`), the server adds none"
             raise UserError(f"{rule}. Received: {str(self.path)!r}")
+        if "bfloat16" in self.card.get("precision", "") and not has_fast_bfloat16():
+            message = "%s computes in bfloat16, which may be slow on this machine: export it with "
+            _LOGGER.warning(message + "--precision float32.", self.path)
         # The signatures do not keep the variables of their owner alive.
         self.pipeline, self._owner = None, tf.saved_model.load(str(self.path))
         signatures = {}

@@ -31,13 +31,13 @@ def test_every_format_is_written_and_replaced(name, succeed, model, tmp_path):
         "onnx --beam-size 2",
         "litert --streams 2",
         "onnx --shortlist",
-        "saved_model --quantization int8",
+        "transformers --quantize int8",
     ],
 )
 def test_options_of_another_format(options, refuse, model, tmp_path):
     output, words = tmp_path / "exported", options.split()
-    quantized = "ctranslate2 or onnx or litert"
-    owner = quantized if "--quantization" in options else "saved_model"
+    quantized = "saved_model or ctranslate2 or onnx or litert"
+    owner = quantized if "--quantize" in options else "saved_model"
     line = refuse("export", "--model", model, "--output", output, "--format", *words)
     assert f"{words[1]} is for --format {owner}" in line
     assert not output.exists()
@@ -48,8 +48,10 @@ def test_options_reach_the_saved_model(succeed, saved_model_directory, tmp_path,
     monkeypatch.setattr(saved_model, "export_saved_model", write)
     options = ["--min-length", 9, "--no-repeat-ngram", 1, "--beam-size", 2, "--n-best", 2]
     options += ["--precision", "bfloat16", "--streams", 3, "--output", tmp_path / "exported"]
+    options += ["--quantization", "int8"]  # its name before `--quantize`
     succeed("export", "--model", saved_model_directory, *options)
     (translator, output), others = write.call_args
     assert isinstance(translator, Translator) and output == str(tmp_path / "exported")
     search = BeamSearch(2, n_best=2, constraints=[MinimumLength(9), NoRepeatNgrams(1)])
-    assert others == {"search": search, "dtype": "bfloat16", "num_streams": 3}
+    types = {"dtype": "bfloat16", "quantization": "int8"}
+    assert others == {"search": search, "num_streams": 3, **types}

@@ -85,3 +85,13 @@ def test_a_long_line_is_split_truncated_or_refused(succeed, refuse, saved_model_
     assert "line 2" in line and "or use --long-lines split or truncate" in line
     line = refuse(*options, "--n-best", 2)
     assert "line 2" in line and "with --n-best split the line" in line
+
+
+def test_answers_are_those_of_a_quantized_translator(succeed, saved_model_directory, text):
+    translator = Translator.load(saved_model_directory)
+    translator.quantize()
+    options = ["--model", saved_model_directory, "--input", text("source.txt", LINES)]
+    outcome = succeed("translate", *options, "--quantize", "int8")
+    assert outcome.output.splitlines() == translator.translate(LINES)
+    assert "Computing in " not in outcome.errors
+    assert "Computing in " in succeed("translate", *options).errors

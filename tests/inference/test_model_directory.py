@@ -2,14 +2,15 @@
 
 import logging
 
+import keras
 import numpy as np
 import pytest
 
 from keras_transformer.data import SubwordTokenizer
 from keras_transformer.decoding import GreedySearch, MinimumLength, Sampling
 from keras_transformer.errors import UserError
-from keras_transformer.inference import Translator, model_directory
-from keras_transformer.models import TrainingRecipe, TransformerConfig
+from keras_transformer.inference import Translator
+from keras_transformer.models import TrainingRecipe, TransformerConfig, weight_files
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
 TEXTS = [sentence(1 + seed % 7, seed) for seed in range(6)]
@@ -96,11 +97,23 @@ def test_other_vocabularies_are_named_with_their_directories(tmp_path, first, ot
         Translator.load(paths)
 
 
-@pytest.mark.parametrize("seconds, chosen", [((0.4, 0.1), "bfloat16"), ((0.11, 0.1), "float32")])
-def test_auto_is_the_faster_precision(directories, seconds, chosen, monkeypatch, caplog):
-    assert all(model_directory._seconds(dtype, CONFIG) > 0 for dtype in ("float32", "bfloat16"))
-    times = dict(zip(("float32", "bfloat16"), seconds, strict=True))
-    monkeypatch.setattr(model_directory, "_seconds", lambda dtype, config: times[dtype])
+@pytest.mark.parametrize("processor, limit, chosen", [
+    ("GenuineIntel avx512_bf16 amx_bf16", None, "bfloat16"),
+    ("GenuineIntel avx512_bf16 amx_bf16", "AVX2", "float32"),
+    ("GenuineIntel avx512_bf16", None, "float32"),
+    ("AuthenticAMD avx512_bf16", None, "bfloat16"),
+    ("AuthenticAMD avx2", None, "float32"),
+])  # fmt: skip
+def test_auto_is_the_faster_precision(
+    directories, processor, limit, chosen, monkeypatch, caplog, request
+):
+    monkeypatch.setattr(weight_files, "_processor", lambda: processor)
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda kind: [])
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    if limit is not None:
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    weight_files.has_amx.cache_clear()
+    request.addfinalizer(weight_files.has_amx.cache_clear)
     caplog.set_level(logging.INFO, "keras_transformer")
     assert Translator.load(directories[0], dtype="auto").model.dtype_policy.name == chosen
-    assert f"{seconds[0] / seconds[1]:.1f} times as fast as float32: {chosen}" in caplog.text
+    assert f"Computing in {chosen}, the faster type" in caplog.text

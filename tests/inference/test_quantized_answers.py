@@ -1,0 +1,137 @@
+"""Answers of models that are quantized at loading or in an export: those of Keras' own products."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import Parser, Translator
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
+from keras_transformer.errors import UserError
+from keras_transformer.export import export_saved_model
+from keras_transformer.inference import Glossary, Shortlist
+from keras_transformer.inference.tasks import get_task
+from keras_transformer.layers.composite_layer import quantized_parts
+from keras_transformer.layers.effective_weights import all_maps, effective_matrix
+from keras_transformer.layers.int8_products import (
+    LARGEST_WEIGHT,
+    has_int8_product,
+    quantize_maps,
+)
+from keras_transformer.layouts import IN_SAVED_MODEL
+from keras_transformer.models import Ensemble
+from tests.closeness import assert_close
+from tests.tiny_parser import tiny_parser
+from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
+
+TEXTS = [sentence(1 + seed % 9, seed) for seed in range(6)]
+IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
+if IS_TENSORFLOW:
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401
+
+
+def _ensemble():
+    return Translator(Ensemble([tiny_model(1), tiny_model(2)]), tiny_tokenizer(), extra_length=12)
+
+
+def _with(**overrides):
+    return lambda: Translator(tiny_model(**overrides), tiny_tokenizer(), extra_length=12)
+
+
+def _with_lora():
+    translator = tiny_translator()
+    for block in translator.model.decoder.blocks:
+        block.feed_forward.inner_dense.enable_lora(2)
+        dense = block.feed_forward.inner_dense
+        for factor in (dense.lora_kernel_a, dense.lora_kernel_b):
+            factor.assign(np.random.default_rng(0).normal(size=factor.shape))
+    return translator
+
+
+def _with_shortlist():
+    translator = tiny_translator()
+    size = translator.model.config.vocab_size
+    translator.shortlist = Shortlist(
+        np.full((size, 2), 290, "int32"), np.arange(280, dtype="int32"), size, checksum=0
+    )
+    return translator
+
+
+def _with_glossary():
+    translator = tiny_translator()
+    translator.glossary = Glossary({"dog": "Hund", "red": "rot"})
+    return translator
+
+
+CELLS = {
+    "beam": (tiny_translator, BeamSearch(3)),
+    "greedy": (tiny_translator, GreedySearch()),
+    "sampling": (tiny_translator, Sampling(seed=3)),
+    "ensemble": (_ensemble, BeamSearch(2)),
+    "shortlist": (_with_shortlist, GreedySearch()),
+    "glossary": (_with_glossary, BeamSearch(2)),
+    "lora": (_with_lora, GreedySearch()),
+    "two tables": (_with(target_vocab_size=320, output_bias=True), GreedySearch()),
+    "biases": (_with(use_bias=True, norm="pre"), GreedySearch()),
+    "relative positions": (_with(position="relative"), BeamSearch(2)),
+    "window": (_with(sliding_window=4), GreedySearch()),
+    "parser": (tiny_parser, BeamSearch(2)),
+}
+# Others compile searches that differ little from these.
+_DEFAULT = ("beam", "ensemble", "lora")
+
+
+def _ask(pipeline, search):
+    """Returns the texts and the scores of the answers."""
+    if isinstance(pipeline, Parser):
+        return [str(tree) for tree in pipeline.parse(TEXTS, search=search)], [0.0]
+    best = [answers[0] for answers in pipeline.hypotheses(TEXTS, search=search)]
+    return [answer.text for answer in best], [answer.score for answer in best]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [pytest.param(c, marks=() if c in _DEFAULT else pytest.mark.slow) for c in CELLS],
+)
+def test_answers_are_those_of_keras_products(cell, tmp_path, monkeypatch):
+    make, search = CELLS[cell]
+    pipeline, plain = make(), make()
+    pipeline.quantize()
+    quantize_maps(all_maps(plain.model))
+    assert bool(pipeline._inference._kernels) == has_int8_product()
+    texts, scores = _ask(pipeline, search)
+    expected_texts, expected_scores = _ask(plain, search)
+    assert texts == expected_texts
+    assert_close(scores, expected_scores, scale=10.0)
+    # An export merges LoRA before it quantizes.
+    if IS_TENSORFLOW and not search.is_random and cell != "lora":
+        functions = get_task(pipeline.task).served_functions
+        signature = {"serving_default": functions.inputs["serving_default"]}
+        monkeypatch.setattr(functions, "inputs", signature)
+        export_saved_model(make(), tmp_path / "1", search, quantization="int8")
+        served = tf.saved_model.load(tmp_path / "1").signatures["serving_default"]
+        [name] = {"translation", "tree"} & {*(outputs := served(text=tf.constant(TEXTS)))}
+        assert [text.decode() for text in outputs[name].numpy()] == texts
+        assert not (tmp_path / "1" / IN_SAVED_MODEL).exists()
+
+
+def test_quantization_of_a_loaded_model(tmp_path):
+    tiny_translator().save(tmp_path)
+    translator = Translator.load(tmp_path)
+    translator.quantize()
+    modes = {part["mode"] for part in quantized_parts(translator.model).values()}
+    assert modes == {"int8"}
+    expected = tiny_translator()
+    expected.quantize()
+    assert translator.translate(TEXTS) == expected.translate(TEXTS)
+    with pytest.raises(UserError, match="cannot hold a quantized model"):
+        translator.save(tmp_path)
+
+
+def test_quantized_matrices_stay_near_their_weights():
+    translator, plain = tiny_translator(), tiny_translator()
+    translator.quantize()
+    for part, own in zip(all_maps(translator.model), all_maps(plain.model), strict=True):
+        step = np.abs(effective_matrix(own)).max() / LARGEST_WEIGHT
+        difference = np.abs(effective_matrix(part) - np.asarray(effective_matrix(own))).max()
+        assert 0 < difference <= 0.51 * step
