@@ -286,7 +286,7 @@ def add_batch_options(parser):
     text = "type to compute in, one of float32, bfloat16 and auto, the one that this machine "
     text += "multiplies faster; bfloat16 changes some answers (default: auto; evaluate: float32)"
     add_options(group, {"--precision TYPE": text}, choices=("float32", "bfloat16", "auto"))
-    text = "quantize the matrices in int8: less memory, faster on x86; changes some answers"
+    text = "quantize the matrices in int8: faster for large models on x86; changes some answers"
     add_options(group, {"--quantize TYPE": text}, choices=("int8",))
     return group
 

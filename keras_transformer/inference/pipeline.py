@@ -134,8 +134,8 @@ class Pipeline(abc.ABC):
     def quantize(self) -> None:
         """Quantizes the matrices of the model in int8, which must not change from now on.
 
-        The model takes a quarter of the memory, and on TensorFlow larger models answer faster; some
-        answers change by rounding.
+        On TensorFlow and x86 processors, large models answer faster; some answers change by
+        rounding.
 
         Example:
 

@@ -27,8 +27,8 @@ if _IS_TENSORFLOW:
 LARGEST_WEIGHT = 64
 _LARGEST_INPUT, _ZERO = 127, 128  # of a row; bytes without a sign are shifted by 128
 _NONE: Mapping = types.MappingProxyType({})
-# The offset of each map whose matrix is constant, by its id.
-_OFFSETS: contextvars.ContextVar[Mapping] = contextvars.ContextVar("offsets", default=_NONE)
+# Offset and scale of each map whose matrix is constant, by its id.
+_CONSTANT: contextvars.ContextVar[Mapping] = contextvars.ContextVar("constant", default=_NONE)
 
 
 def int8_config(part: Any) -> keras.quantizers.Int8QuantizationConfig:
@@ -79,7 +79,7 @@ class ConstantKernels:
     """
 
     def __init__(self, maps: list) -> None:
-        self._offsets: dict[int, np.ndarray] = {}
+        self._constant: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for part in maps if has_int8_product() else ():
             quantizer = getattr(part, "inputs_quantizer", None)
             is_usual = getattr(quantizer, "value_range", None) == (-_LARGEST_INPUT, _LARGEST_INPUT)
@@ -89,22 +89,26 @@ class ConstantKernels:
             matrix = ops.convert_to_numpy(part.kernel if is_dense else part.embeddings)
             if np.abs(matrix.astype("int16")).max() <= LARGEST_WEIGHT:
                 axis = 0 if is_dense else 1
+                scale = ops.convert_to_numpy(
+                    part.kernel_scale if is_dense else part.embeddings_scale
+                )
                 # Inputs are shifted by `_ZERO`, so the sums of weights are subtracted.
-                self._offsets[id(part)] = np.float32(-_ZERO * matrix.sum(axis, dtype="int64"))
+                offset = np.float32(-_ZERO * matrix.sum(axis, dtype="int64"))
+                self._constant[id(part)] = offset, 1 / np.float32(scale).reshape(-1)
 
     def __bool__(self) -> bool:
-        return bool(self._offsets)
+        return bool(self._constant)
 
     def used_in(self, function: Callable) -> Callable:
         """Returns a function that computes with fast products, to be compiled or exported."""
 
         @functools.wraps(function)
         def call(*args, **kwargs):
-            token = _OFFSETS.set(self._offsets)
+            token = _CONSTANT.set(self._constant)
             try:
                 return function(*args, **kwargs)
             finally:
-                _OFFSETS.reset(token)
+                _CONSTANT.reset(token)
 
         return call
 
@@ -116,10 +120,10 @@ class Dense(keras.layers.Dense):
         super().quantize(mode, type_check=False, config=config)  # Keras refuses subclasses.
 
     def quantized_call(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        offset = _OFFSETS.get().get(id(self))
-        if offset is None or self.lora_enabled:
+        constant = _CONSTANT.get().get(id(self))
+        if constant is None or self.lora_enabled:
             return super().quantized_call(inputs, *args, **kwargs)
-        outputs = _product(inputs, self.kernel, self.kernel_scale, offset, is_transposed=False)
+        outputs = _product(inputs, self.kernel, *constant, is_transposed=False)
         outputs = ops.cast(outputs, self.compute_dtype)
         if self.bias is not None:
             outputs = outputs + ops.cast(self.bias, self.compute_dtype)
@@ -133,26 +137,26 @@ class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
         super().quantize(mode, type_check=False, config=config)  # Keras refuses subclasses.
 
     def quantized_call(self, inputs: Tensor, reverse: bool = False, **kwargs: Any) -> Tensor:
-        offset = _OFFSETS.get().get(id(self)) if reverse else None
-        if offset is None:
+        constant = _CONSTANT.get().get(id(self)) if reverse else None
+        if constant is None:
             return super().quantized_call(inputs, reverse=reverse, **kwargs)
-        scale = ops.reshape(self.embeddings_scale, (-1,))
-        outputs = _product(inputs, self.embeddings, scale, offset, is_transposed=True)
+        outputs = _product(inputs, self.embeddings, *constant, is_transposed=True)
         return ops.cast(outputs, self.compute_dtype)
 
 
-def _product(inputs, matrix, scale, offset, is_transposed):
-    """Returns float32 `[rows, units]`: the integers that Keras computes, divided by their scales.
+def _product(inputs, matrix, offset, scale, is_transposed):
+    """Returns float32 `[rows, units]`: the integers that Keras computes, times their scales.
 
     `inputs` are `[rows, width]`; the matrix is int8 `[width, units]`, or `[units, width]` if it is
     transposed; `scale` and `offset` are `[units]`.
     """
     inputs = ops.cast(inputs, "float32")
-    largest = ops.max(ops.abs(inputs), axis=-1, keepdims=True)
-    row_scale = _LARGEST_INPUT / (largest + keras.config.epsilon())
-    rows = ops.cast(ops.round(inputs * row_scale) + float(_ZERO), "uint8")
+    largest = ops.max(ops.abs(inputs), axis=-1, keepdims=True) + keras.config.epsilon()
+    rows = ops.round(inputs * (_LARGEST_INPUT / largest)) + float(_ZERO)
+    rows = ops.cast(rows, "uint8")
     sums = _multiply_bytes(rows, ops.convert_to_tensor(matrix), offset, is_transposed)
-    return sums / (ops.cast(scale, "float32") * row_scale)
+    # Two passes over memory, in place.
+    return sums * scale * (largest / _LARGEST_INPUT)
 
 
 def _multiply_bytes(rows, matrix, offset, is_transposed):
@@ -190,8 +194,8 @@ def _multiply_bytes(rows, matrix, offset, is_transposed):
 
 @functools.cache
 def has_int8_product() -> bool:
-    """Returns whether TensorFlow multiplies bytes correctly here; it does on x86 processors."""
-    if not _IS_TENSORFLOW:
+    """Returns whether TensorFlow multiplies bytes correctly here: on x86 processors, not GPUs."""
+    if not _IS_TENSORFLOW or tf.config.list_physical_devices("GPU"):
         return False
     rows = np.full((2, 32), 255, "uint8")
     matrix = np.full((32, 16), LARGEST_WEIGHT, "int8")
