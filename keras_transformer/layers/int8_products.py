@@ -93,8 +93,8 @@ class ConstantKernels:
                     part.kernel_scale if is_dense else part.embeddings_scale
                 )
                 # Inputs are shifted by `_ZERO`, so the sums of weights are subtracted.
-                offset = np.float32(-_ZERO * matrix.sum(axis, dtype="int64"))
-                self._constant[id(part)] = offset, 1 / np.float32(scale).reshape(-1)
+                offset = (-_ZERO * matrix.sum(axis, dtype="int64")).astype("float32")
+                self._constant[id(part)] = offset, 1 / scale.astype("float32").reshape(-1)
 
     def __bool__(self) -> bool:
         return bool(self._constant)
@@ -123,7 +123,7 @@ class Dense(keras.layers.Dense):
         constant = _CONSTANT.get().get(id(self))
         if constant is None or self.lora_enabled:
             return super().quantized_call(inputs, *args, **kwargs)
-        outputs = _product(inputs, self.kernel, *constant, is_transposed=False)
+        outputs = _product(inputs, self.kernel, False, *constant)
         outputs = ops.cast(outputs, self.compute_dtype)
         if self.bias is not None:
             outputs = outputs + ops.cast(self.bias, self.compute_dtype)
@@ -140,11 +140,11 @@ class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
         constant = _CONSTANT.get().get(id(self)) if reverse else None
         if constant is None:
             return super().quantized_call(inputs, reverse=reverse, **kwargs)
-        outputs = _product(inputs, self.embeddings, *constant, is_transposed=True)
+        outputs = _product(inputs, self.embeddings, True, *constant)
         return ops.cast(outputs, self.compute_dtype)
 
 
-def _product(inputs, matrix, offset, scale, is_transposed):
+def _product(inputs, matrix, is_transposed, offset, scale):
     """Returns float32 `[rows, units]`: the integers that Keras computes, times their scales.
 
     `inputs` are `[rows, width]`; the matrix is int8 `[width, units]`, or `[units, width]` if it is
