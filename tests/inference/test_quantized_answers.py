@@ -20,7 +20,6 @@ from keras_transformer.layers.int8_products import (
 )
 from keras_transformer.layouts import IN_SAVED_MODEL
 from keras_transformer.models import Ensemble
-from tests.closeness import assert_close
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
@@ -103,7 +102,8 @@ def test_answers_are_those_of_keras_products(cell, tmp_path, monkeypatch):
     texts, scores = _ask(pipeline, search)
     expected_texts, expected_scores = _ask(plain, search)
     assert texts == expected_texts
-    assert_close(scores, expected_scores, scale=10.0)
+    # An error of rounding can move an input of a product to the next of 255 integers.
+    np.testing.assert_allclose(scores, expected_scores, rtol=2e-3)
     # An export merges LoRA before it quantizes.
     if IS_TENSORFLOW and not search.is_random and cell != "lora":
         functions = get_task(pipeline.task).served_functions
