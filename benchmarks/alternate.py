@@ -90,15 +90,16 @@ def imitate(instructions: str | None) -> dict[str, str]:
     """Returns the environment variables that limit all programs to a processor's instructions.
 
     Args:
-        instructions: `"avx2"`, or None for all that this processor has. What TensorFlow computes
-            without oneDNN, such as sums of tensors, uses AVX either way.
+        instructions: `"avx2"`, or None for all that this processor has.
     """
     if instructions is None:
         return {}
-    # TensorFlow, torch, MKL (of torch and CTranslate2) and CTranslate2.
+    # oneDNN (of TensorFlow, torch and CTranslate2), MKL (of the last two), and CTranslate2 itself.
     variables = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "CT2_FORCE_CPU_ISA")
     limits = dict.fromkeys(variables, instructions.upper())
-    return limits | {"ATEN_CPU_CAPABILITY": instructions, "TF_ENABLE_ONEDNN_OPTS": "1"}
+    # As our commands set it, unless the caller does.
+    switch = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1")
+    return limits | {"ATEN_CPU_CAPABILITY": instructions, "TF_ENABLE_ONEDNN_OPTS": switch}
 
 
 def hardware() -> str:

@@ -26,10 +26,8 @@ sys.path.insert(0, str(PEERS))
 KINDS = {
     "products of states and matrices": ("QuantizedMatMul", "MklMatMul", "NativeFusedMatMul"),
     "attention": ("BatchMatMul",),
-    "softmax": ("Softmax",),
-    "caches: copies": ("Concat", "Gather", "Split", "StridedSlice", "Slice"),
-    "transposes": ("Transpose",),
-    "largest logits": ("TopK", "Max"),
+    "copies of caches": ("Concat", "Gather", "Split", "Slice"),
+    "softmax, largest logits, transposes": ("Softmax", "TopK", "Max", "Transpose"),
     "norms, sums, biases, rounding": (
         *("Add", "Sub", "Mul", "Mean", "Square", "Rsqrt", "Div", "Relu", "Bias"),
         *("Abs", "Round", "Cast", "Bitcast", "Select", "Sum"),
@@ -57,7 +55,7 @@ def measure(directory: str, batch: int) -> dict:
             translate(text=text)["translation"].numpy()
         [path] = Path(folder).rglob("*.xplane.pb")
         space = xplane_pb2.XSpace.FromString(path.read_bytes())
-    found: dict[str, float] = collections.Counter()
+    found = collections.Counter()
     for plane in space.planes:
         names = {number: metadata.name for number, metadata in plane.event_metadata.items()}
         for event in (event for line in plane.lines for event in line.events):

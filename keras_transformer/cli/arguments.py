@@ -305,9 +305,10 @@ def load_pipeline(arguments, task: str, precision: str = "auto") -> tuple[Any, d
     """
     glossary = read_glossary(arguments)
     num_streams = load_backend_in_streams(arguments.streams)
-    if arguments.precision or arguments.quantize:  # Beside int8, other types matter little.
-        precision = arguments.precision or "float32"
-    pipeline = get_task(task).pipeline.load(arguments.model, dtype=precision)
+    if arguments.quantize:  # Beside products in int8, the other type matters little.
+        precision = "float32"
+    dtype = arguments.precision or precision
+    pipeline = get_task(task).pipeline.load(arguments.model, dtype=dtype)
     if arguments.quantize:
         pipeline.quantize()
     if glossary is not None:

@@ -174,7 +174,7 @@ def _read_lines(reference, path):
 
 def _parse(arguments, gold):
     """Returns the parses of a model, and figures for the report."""
-    parser, options = load_pipeline(arguments, "parsing")
+    parser, options = load_pipeline(arguments, "parsing", "float32")
     from keras_transformer.decoding import search_to_dict
     from keras_transformer.inference.batch_inference import one_answer
 
@@ -211,7 +211,7 @@ def run_parse(arguments):
     if arguments.n_best is not None and (arguments.pretty or arguments.draw):
         raise UserError("--n-best writes one answer per line; leave out --pretty and --draw.")
     total = count_lines(arguments)
-    parser, options = load_pipeline(arguments, "parsing", "float32")
+    parser, options = load_pipeline(arguments, "parsing")
     write_answers(
         arguments,
         ProgressBar("parsing", total=total, unit="lines"),

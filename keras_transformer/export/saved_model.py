@@ -57,8 +57,9 @@ def export_saved_model(
         long_texts: `"split"`: the signature `serving_default` of a translator translates a text of
             several sentences in parts, as `Translator.translate` does; its score is then the mean
             of those of the parts. `"truncate"`: as a whole.
-        quantization: `"int8"`: a quarter of the size, and faster on processors of x86, the only
-            ones that can run it; some answers change by rounding. None for the dtype.
+        quantization: `"int8"`: matrices of a quarter of the size, with which large models are
+            faster; some answers change by rounding. An export that is made on an x86 processor runs
+            on these only. None for matrices in `dtype`.
 
     Raises:
         UserError: If the directory holds other files, Keras does not run on TensorFlow, or the
@@ -73,8 +74,7 @@ def export_saved_model(
     """
     directory = pathlib.Path(directory)
     options = {"num_streams": num_streams, "long_texts": long_texts, "quantization": quantization}
-    checked = {"dtype": dtype, **options}
-    with export_folder(translator, directory, "saved_model", **checked) as aside:
+    with export_folder(translator, directory, "saved_model", dtype=dtype, **options) as aside:
         import tensorflow as tf
 
         dtype = choose_precision(dtype)

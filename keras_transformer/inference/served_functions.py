@@ -48,8 +48,8 @@ _FEED_FORWARD = ("inner",), ("outer",)
 class ServedFunctions(abc.ABC):
     """Base class of the signatures of a task, which are its methods.
 
-    They compute with a copy of the pipeline's model in `dtype`, None for the model's, quantized in
-    int8 if `quantization` says so. `num_streams`
+    They compute with a copy of the pipeline's model in `dtype`, None for the model's, whose
+    matrices are quantized if `quantization` is "int8". `num_streams`
     parts of a request are searched at the same time. `long_texts` is "split" or "truncate", for
     tasks that split texts.
 

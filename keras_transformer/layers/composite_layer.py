@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import gc
 import inspect
 import re
 import zlib
@@ -13,7 +12,7 @@ import keras
 
 from keras_transformer import checks
 from keras_transformer.layers import backend_operations
-from keras_transformer.layers.int8_products import Dense
+from keras_transformer.layers.int8_products import Dense, quick_quantization
 
 _serialize = keras.saving.serialize_keras_object
 
@@ -182,12 +181,10 @@ def quantize_parts(layer: keras.layers.Layer, parts: Mapping[str, dict]) -> None
     """Quantizes the parts that `quantized_parts` returned; set the weights afterwards."""
     if not parts:
         return
-    # Keras collects garbage after each map, which takes 0.1 s unless all objects are frozen.
-    gc.freeze()
-    for path, quantization in parts.items():
-        config = keras.saving.deserialize_keras_object(quantization["config"])
-        _part(layer, path).quantize(quantization["mode"], config=config)
-    gc.unfreeze()
+    with quick_quantization():
+        for path, quantization in parts.items():
+            config = keras.saving.deserialize_keras_object(quantization["config"])
+            _part(layer, path).quantize(quantization["mode"], config=config)
 
 
 def trainable_parts(layer: keras.layers.Layer) -> dict[str, bool]:

@@ -1,15 +1,16 @@
-"""Products of quantized matrices with the integer instructions of the processor, on TensorFlow.
+"""Fast products of matrices in int8, on TensorFlow and x86 processors.
 
-Keras multiplies matrices of int8 by loops of TensorFlow without such instructions. oneDNN's product
-is many times as fast, but it rearranges a matrix once and keeps the result, so it is used only
-where `ConstantKernels` says that the matrices do not change: in searches and exports.
+Keras' own product does not use the processor's instructions for bytes; that of oneDNN does. But
+oneDNN rearranges a matrix at its first use and keeps the result, so it would not see a change.
+Therefore only searches and exports use it, whose matrices are constant (`ConstantKernels`).
 """
 
+import contextlib
 import contextvars
 import functools
 import gc
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -25,7 +26,8 @@ if _IS_TENSORFLOW:
 # Without VNNI, processors add pairs of products of an unsigned and a signed byte in 16 bits, where
 # 2 * 255 * 64 has room, and 2 * 255 * 127 has not.
 LARGEST_WEIGHT = 64
-_LARGEST_INPUT, _ZERO = 127, 128  # of a row; bytes without a sign are shifted by 128
+# The largest input after scaling, and what is added to inputs to make them unsigned bytes.
+_LARGEST_INPUT, _ZERO = 127, 128
 _NONE: Mapping = types.MappingProxyType({})
 # Offset and scale of each map whose matrix is constant, by its id.
 _CONSTANT: contextvars.ContextVar[Mapping] = contextvars.ContextVar("constant", default=_NONE)
@@ -55,24 +57,32 @@ def int8_config(part: Any) -> keras.quantizers.Int8QuantizationConfig:
 
 
 def quantize_maps(maps: list) -> None:
-    """Quantizes those of some maps and embeddings that are plain, so that they have fast products.
+    """Quantizes maps and embeddings with `int8_config`; leaves those quantized or with LoRA.
 
     Args:
         maps: Built `Dense` and `ReversibleEmbedding` layers, as `all_maps` returns them.
     """
-    # Keras collects garbage after each map, which takes 0.1 s unless all objects are frozen.
+    with quick_quantization():
+        for part in maps:
+            if part.quantization_mode is None and not part.lora_enabled:
+                part.quantize("int8", config=int8_config(part))
+
+
+@contextlib.contextmanager
+def quick_quantization() -> Iterator[None]:
+    """Keeps Keras, which collects garbage after each map, from taking 0.1 s for that."""
     gc.freeze()
-    for part in maps:
-        if part.quantization_mode is None and not part.lora_enabled:
-            part.quantize("int8", config=int8_config(part))
-    gc.unfreeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 class ConstantKernels:
-    """The matrices of int8 of some maps, which do not change any more.
+    """Says that the matrices of some maps do not change any more, so that products may be fast.
 
-    Maps that are not quantized in int8, that have LoRA, or larger weights than `int8_config` allows
-    compute as before, and so do all where the backend has no such product.
+    The product stays Keras' for maps that are not quantized in int8, that have LoRA, or larger
+    weights than `int8_config` allows, and for all maps if there is no fast product here.
 
     Args:
         maps: Built `Dense` and `ReversibleEmbedding` layers, as `all_maps` returns them.
@@ -80,21 +90,14 @@ class ConstantKernels:
 
     def __init__(self, maps: list) -> None:
         self._constant: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        for part in maps if has_int8_product() else ():
-            quantizer = getattr(part, "inputs_quantizer", None)
-            is_usual = getattr(quantizer, "value_range", None) == (-_LARGEST_INPUT, _LARGEST_INPUT)
-            if part.quantization_mode != "int8" or part.lora_enabled or not is_usual:
-                continue
-            is_dense = isinstance(part, keras.layers.Dense)
-            matrix = ops.convert_to_numpy(part.kernel if is_dense else part.embeddings)
-            if np.abs(matrix.astype("int16")).max() <= LARGEST_WEIGHT:
-                axis = 0 if is_dense else 1
-                scale = ops.convert_to_numpy(
-                    part.kernel_scale if is_dense else part.embeddings_scale
-                )
-                # Inputs are shifted by `_ZERO`, so the sums of weights are subtracted.
-                offset = (-_ZERO * matrix.sum(axis, dtype="int64")).astype("float32")
-                self._constant[id(part)] = offset, 1 / scale.astype("float32").reshape(-1)
+        for part in maps:
+            is_int8 = part.quantization_mode == "int8" and not part.lora_enabled
+            if is_int8 and _has_usual_inputs(part) and has_int8_product():
+                matrix, scale, axis = _weights(part)
+                if np.abs(matrix.astype("int16")).max() <= LARGEST_WEIGHT:
+                    # Inputs are shifted by `_ZERO`, so `_ZERO` times each sum is subtracted.
+                    offset = (-_ZERO * matrix.sum(axis, dtype="int64")).astype("float32")
+                    self._constant[id(part)] = offset, 1 / scale
 
     def __bool__(self) -> bool:
         return bool(self._constant)
@@ -144,18 +147,34 @@ class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
         return ops.cast(outputs, self.compute_dtype)
 
 
+def _has_usual_inputs(part):
+    """Returns whether Keras scales each vector of the inputs to the largest byte."""
+    quantizer = part.inputs_quantizer  # None leaves inputs as they are.
+    return quantizer is not None and quantizer.value_range == (-_LARGEST_INPUT, _LARGEST_INPUT)
+
+
+def _weights(part):
+    """Returns matrix, float32 scales `[units]`, and the axis of the inputs, of a map in int8."""
+    if isinstance(part, keras.layers.Dense):
+        matrix, scale, axis = part.kernel, part.kernel_scale, 0
+    else:
+        matrix, scale, axis = part.embeddings, part.embeddings_scale, 1
+    matrix, scale = ops.convert_to_numpy(matrix), ops.convert_to_numpy(scale)
+    return matrix, scale.astype("float32").reshape(-1), axis
+
+
 def _product(inputs, matrix, is_transposed, offset, scale):
-    """Returns float32 `[rows, units]`: the integers that Keras computes, times their scales.
+    """Returns float32 `[rows, units]`: the same sums of integers as in Keras, scaled back.
 
     `inputs` are `[rows, width]`; the matrix is int8 `[width, units]`, or `[units, width]` if it is
-    transposed; `scale` and `offset` are `[units]`.
+    transposed. `offset` and `scale`, `[units]`, are those of `ConstantKernels`.
     """
     inputs = ops.cast(inputs, "float32")
     largest = ops.max(ops.abs(inputs), axis=-1, keepdims=True) + keras.config.epsilon()
     rows = ops.round(inputs * (_LARGEST_INPUT / largest)) + float(_ZERO)
     rows = ops.cast(rows, "uint8")
     sums = _multiply_bytes(rows, ops.convert_to_tensor(matrix), offset, is_transposed)
-    # Two passes over memory, in place.
+    # One factor after the other: TensorFlow can overwrite `sums`.
     return sums * scale * (largest / _LARGEST_INPUT)
 
 
@@ -169,7 +188,7 @@ def _multiply_bytes(rows, matrix, offset, is_transposed):
     inputs = [tf.bitcast(rows, tf.quint8), tf.bitcast(matrix, tf.qint8), tf.constant(offset)]
     # With these ranges, the scales of the operation are 1.
     ranges = [tf.constant(limit) for limit in (0.0, 255.0, -127.0, 127.0)]
-    # The operations with public names would rearrange a matrix that is a variable at every call.
+    # TensorFlow's public operations rearrange the matrix at every call if it is a variable.
     operation = tf.compat.v1.get_default_graph().create_op(
         "_QuantizedMatMul",
         inputs + ranges,

@@ -292,17 +292,29 @@ def _processor():
 
 
 def has_fast_bfloat16() -> bool:
-    """Returns whether this machine multiplies faster in bfloat16 than in float32.
+    """Returns whether this machine is known to multiply faster in bfloat16 than in float32.
 
-    GPUs do, and processors with AMX; of those that only have the instructions of AVX-512, AMD's.
+    GPUs are, and on TensorFlow and torch processors with AMX; of those that only have the
+    instructions of AVX-512, AMD's.
     """
-    with contextlib.suppress(RuntimeError, NotImplementedError):  # There are no such devices.
-        if keras.distribution.list_devices("gpu"):
-            return True
-    if "ONEDNN_MAX_CPU_ISA" in os.environ:  # TensorFlow would crash without the instructions.
+    if _has_gpu():
+        return True
+    # TensorFlow crashes in bfloat16 if this hides the instructions.
+    if keras.backend.backend() == "jax" or "ONEDNN_MAX_CPU_ISA" in os.environ:
         return False
     processor = _processor()
     return has_amx() or ("AuthenticAMD" in processor and "avx512_bf16" in processor)
+
+
+def _has_gpu():
+    if keras.backend.backend() == "torch":
+        import torch
+
+        return torch.cuda.is_available()
+    try:
+        return bool(keras.distribution.list_devices("gpu"))
+    except RuntimeError:  # JAX raises it if there is none.
+        return False
 
 
 def stored_weights(

@@ -14,7 +14,15 @@ class ParserFunctions(ServedFunctions):
     inputs = dict.fromkeys(("serving_default", "n_best", "limits"), ("text",))
     outputs = ("tree", "trees")
 
-    def __init__(self, pipeline, search, dtype=None, num_streams=1, **options):
+    def __init__(
+        self,
+        pipeline,
+        search,
+        dtype=None,
+        num_streams=1,
+        long_texts="split",
+        quantization=None,
+    ):
         if not pipeline.constrained:
             why = "constrained=False"
             if pipeline.tree_symbols is None:
@@ -22,7 +30,7 @@ class ParserFunctions(ServedFunctions):
                 why += "not every symbol of a tree is one token"
             rule = "A SavedModel does not repair trees, so its search must be constrained to "
             raise UserError(f"{rule}well-formed ones. Received: a Parser with {why}")
-        super().__init__(pipeline, search, dtype, num_streams, **options)
+        super().__init__(pipeline, search, dtype, num_streams, long_texts, quantization)
         self._settings["linearization"] = pipeline.linearization.to_dict()
 
     def limits(self, text: Tensor) -> dict[str, Tensor]:

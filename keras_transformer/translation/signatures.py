@@ -37,7 +37,15 @@ class TranslatorFunctions(ServedFunctions):
     }
     outputs = ("translation", "translations")
 
-    def __init__(self, pipeline, search, dtype=None, num_streams=1, **options):
+    def __init__(
+        self,
+        pipeline,
+        search,
+        dtype=None,
+        num_streams=1,
+        long_texts="split",
+        quantization=None,
+    ):
         tokenizers = pipeline.source_tokenizer, pipeline.target_tokenizer
         self.has_languages = all(tokenizer.language_ids for tokenizer in tokenizers)
         if self.has_languages:
@@ -46,7 +54,7 @@ class TranslatorFunctions(ServedFunctions):
                 raise UserError(f"{rule}'s: export without the shortlist")
             named = {n: (*texts, *LANGUAGES) for n, texts in self.inputs.items() if n != "limits"}
             self.inputs = self.inputs | named
-        super().__init__(pipeline, search, dtype, num_streams, **options)
+        super().__init__(pipeline, search, dtype, num_streams, long_texts, quantization)
         if self.has_languages:
             self.module.languages = [_language_table(tokenizer) for tokenizer in tokenizers]
             codes = {number: code for code, number in reversed(tokenizers[0].language_ids.items())}
@@ -62,7 +70,7 @@ class TranslatorFunctions(ServedFunctions):
         self._settings |= {
             "max_target_length": self._max_target_length,
             "sentence_profile": None if profile is None else profile.to_dict(),
-            "long_texts": "split" if self._splits else "truncate",
+            "long_texts": long_texts,
         }
 
     def serving_default(

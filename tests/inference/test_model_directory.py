@@ -97,18 +97,21 @@ def test_other_vocabularies_are_named_with_their_directories(tmp_path, first, ot
         Translator.load(paths)
 
 
-@pytest.mark.parametrize("processor, limit, chosen", [
-    ("GenuineIntel avx512_bf16 amx_bf16", None, "bfloat16"),
-    ("GenuineIntel avx512_bf16 amx_bf16", "AVX2", "float32"),
-    ("GenuineIntel avx512_bf16", None, "float32"),
-    ("AuthenticAMD avx512_bf16", None, "bfloat16"),
-    ("AuthenticAMD avx2", None, "float32"),
+@pytest.mark.parametrize("processor, limit, has_gpu, fast", [
+    ("GenuineIntel avx512_bf16 amx_bf16", None, False, ["tensorflow", "torch"]),
+    ("GenuineIntel avx512_bf16 amx_bf16", "AVX2", False, []),
+    ("GenuineIntel avx512_bf16", None, False, []),
+    ("AuthenticAMD avx512_bf16", None, False, ["tensorflow", "torch"]),
+    ("AuthenticAMD avx2", None, False, []),
+    ("AuthenticAMD avx2", None, True, ["tensorflow", "torch", "jax"]),
 ])  # fmt: skip
 def test_auto_is_the_faster_precision(
-    directories, processor, limit, chosen, monkeypatch, caplog, request
+    directories, processor, limit, has_gpu, fast, monkeypatch, caplog, request
 ):
+    chosen = "bfloat16" if keras.backend.backend() in fast else "float32"
+    assert weight_files._has_gpu() in (False, True)  # on this backend
     monkeypatch.setattr(weight_files, "_processor", lambda: processor)
-    monkeypatch.setattr(keras.distribution, "list_devices", lambda kind: [])
+    monkeypatch.setattr(weight_files, "_has_gpu", lambda: has_gpu)
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     if limit is not None:
         monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)

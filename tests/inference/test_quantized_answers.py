@@ -11,6 +11,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.export import export_saved_model
 from keras_transformer.inference import Glossary, Shortlist
 from keras_transformer.inference.tasks import get_task
+from keras_transformer.layers import int8_products
 from keras_transformer.layers.composite_layer import quantized_parts
 from keras_transformer.layers.effective_weights import all_maps, effective_matrix
 from keras_transformer.layers.int8_products import (
@@ -20,6 +21,7 @@ from keras_transformer.layers.int8_products import (
 )
 from keras_transformer.layouts import IN_SAVED_MODEL
 from keras_transformer.models import Ensemble
+from tests.export.graph_operations import operations
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
@@ -99,7 +101,12 @@ def test_answers_are_those_of_keras_products(cell, tmp_path, monkeypatch):
     pipeline.quantize()
     quantize_maps(all_maps(plain.model))
     assert bool(pipeline._inference._kernels) == has_int8_product()
+    products, product = [], int8_products._product
+    monkeypatch.setattr(
+        int8_products, "_product", lambda *given: products.append(given) or product(*given)
+    )
     texts, scores = _ask(pipeline, search)
+    assert bool(products) == has_int8_product()
     expected_texts, expected_scores = _ask(plain, search)
     assert texts == expected_texts
     # An error of rounding can move an input of a product to the next of 255 integers.
@@ -113,6 +120,7 @@ def test_answers_are_those_of_keras_products(cell, tmp_path, monkeypatch):
         served = tf.saved_model.load(tmp_path / "1").signatures["serving_default"]
         [name] = {"translation", "tree"} & {*(outputs := served(text=tf.constant(TEXTS)))}
         assert [text.decode() for text in outputs[name].numpy()] == texts
+        assert ("_QuantizedMatMul" in operations(tmp_path / "1")) == has_int8_product()
         assert not (tmp_path / "1" / IN_SAVED_MODEL).exists()
 
 

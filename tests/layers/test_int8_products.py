@@ -72,14 +72,19 @@ def compiled(function):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", ["plain", "bias", "logits"])
-def test_fast_maps_are_those_of_keras(kind, dtype):
+def test_fast_maps_are_those_of_keras(kind, dtype, monkeypatch):
     layer, call = built_map(kind, dtype)
     states = ops.convert_to_tensor(GENERATOR.normal(size=(5, 16)), dtype=dtype)
     states = ops.concatenate([states, ops.zeros((1, 16), dtype=dtype)])
     quantize_maps([layer])
-    kernels = ConstantKernels([layer])
+    kernels, products = ConstantKernels([layer]), []
     assert bool(kernels) == HAS_PRODUCT
+    product = int8_products._product
+    monkeypatch.setattr(
+        int8_products, "_product", lambda *given: products.append(given) or product(*given)
+    )
     outputs, expected = compiled(kernels.used_in(call))(states), call(states)
+    assert len(products) == HAS_PRODUCT
     assert outputs.dtype == expected.dtype and outputs.shape == expected.shape
     assert_close(numbers(outputs), numbers(expected), dtype)
 

@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.errors import UserError
+from keras_transformer.layouts import IN_SAVED_MODEL
+from keras_transformer.models import weight_files
 from keras_transformer.serving.models import find_models
 
 
@@ -61,3 +63,18 @@ def test_signatures_of_other_inputs_are_not_served(tmp_path):
     [model] = find_models([str(tmp_path / "numbers")])["numbers"].values()
     with pytest.raises(UserError, match=r"`serving_default` from strings \[batch\]"):
         model.warm_up()
+
+
+@pytest.mark.tensorflow_only("it is a SavedModel")
+@pytest.mark.parametrize("precision, is_fast, warns", [
+    ("bfloat16", False, True), ("bfloat16", True, False), ("float32", False, False)
+])  # fmt: skip
+def test_a_model_in_bfloat16_is_warned_of(precision, is_fast, warns, tmp_path, monkeypatch, caplog):
+    tf.saved_model.save(tf.Module(), str(tmp_path))
+    inside = tmp_path / IN_SAVED_MODEL
+    inside.mkdir(parents=True)
+    (inside / "config.json").write_text(json.dumps({"precision": precision}))
+    monkeypatch.setattr(weight_files, "has_fast_bfloat16", lambda: is_fast)
+    [model] = find_models([f"model={tmp_path}"])["model"].values()
+    model.load()
+    assert ("export it with --precision float32" in caplog.text) == warns
