@@ -286,9 +286,14 @@ def add_batch_options(parser):
     text = "type to compute in, one of float32, bfloat16 and auto, the one that this machine "
     text += "multiplies faster; bfloat16 changes some answers (default: auto; evaluate: float32)"
     add_options(group, {"--precision TYPE": text}, choices=("float32", "bfloat16", "auto"))
+    add_quantize_option(group)
+    return group
+
+
+def add_quantize_option(group) -> None:
+    """Adds `--quantize`."""
     text = "quantize the matrices in int8: faster for large models on x86; changes some answers"
     add_options(group, {"--quantize TYPE": text}, choices=("int8",))
-    return group
 
 
 def add_long_lines(group, choices: Sequence[str], default: str, note: str = "") -> None:

@@ -18,6 +18,7 @@ from keras_transformer.cli.arguments import (
     add_model_option,
     add_option,
     add_options,
+    add_quantize_option,
     add_search_options,
     add_shortlist_option,
     choose_search,
@@ -114,6 +115,7 @@ def serve_options(parser):
     text += "each version; the default name is that of the folder"
     parser.add_argument("model", metavar="[NAME=]MODEL", nargs="+", help=text)
     add_glossary_options(parser)
+    add_quantize_option(parser)
     for option in _server_options().values():
         add_option(parser, option)
 
@@ -144,7 +146,7 @@ def run_serve(arguments):
         raise UserError(f"{rule}. Received: {backend}")
     server = Server(models, dataclasses.replace(settings, streams=streams))
     for model in (model for versions in models.values() for model in versions.values()):
-        model.glossary = glossary
+        model.glossary, model.quantize = glossary, bool(arguments.quantize)
     for name in models:
         say(f"loading {name} from {str(server.model(name).path)!r} ...")
         server.model(name).warm_up()

@@ -50,6 +50,7 @@ class ServedModel:
 
     Attributes:
         glossary: `Glossary` of a model directory, to be set before `load`.
+        quantize: Whether a model directory computes in int8, to be set before `load`.
         pipeline: The `Translator` or `Parser` of a model directory; None for a SavedModel.
         signatures: The signatures of a SavedModel that take texts, or those that an export would
             have. Like `pipeline`, it exists after `load`.
@@ -61,6 +62,7 @@ class ServedModel:
     def __init__(self, name: str, version: int, path: pathlib.Path):
         self.name, self.version, self.path = name, version, path
         self.glossary: Any = None
+        self.quantize = False
         self._lock = threading.Lock()
 
     def load(self) -> None:
@@ -75,7 +77,10 @@ class ServedModel:
         from keras_transformer.inference.tasks import get_task
 
         task = get_task(read_config(self.path)["task"])
-        self.pipeline = pipeline = task.pipeline.load(self.path, dtype="auto")
+        dtype = "float32" if self.quantize else "auto"
+        self.pipeline = pipeline = task.pipeline.load(self.path, dtype=dtype)
+        if self.quantize:
+            pipeline.quantize()
         if self.glossary is not None:
             self.glossary.give_to(pipeline)
         served = task.served_functions(pipeline, pipeline.search)
@@ -88,8 +93,9 @@ class ServedModel:
 
         from keras_transformer.models.weight_files import has_fast_bfloat16
 
-        if self.glossary is not None:
-            rule = "A SavedModel has its own glossary (`export --glossary`), the server adds none"
+        if self.glossary is not None or self.quantize:
+            option = "--quantize" if self.quantize else "--glossary"
+            rule = f"{option} of serve is for model directories, that of export for SavedModels"
             raise UserError(f"{rule}. Received: {str(self.path)!r}")
         if "bfloat16" in self.card.get("precision", "") and not has_fast_bfloat16():
             message = "%s computes in bfloat16, which may be slow on this machine: export it with "

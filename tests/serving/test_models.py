@@ -2,13 +2,16 @@
 
 import json
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer import Translator
 from keras_transformer.errors import UserError
 from keras_transformer.layouts import IN_SAVED_MODEL
 from keras_transformer.models import weight_files
 from keras_transformer.serving.models import find_models
+from tests.tiny_translator import sentence, tiny_translator
 
 
 @pytest.fixture
@@ -78,3 +81,27 @@ def test_a_model_in_bfloat16_is_warned_of(precision, is_fast, warns, tmp_path, m
     [model] = find_models([f"model={tmp_path}"])["model"].values()
     model.load()
     assert ("export it with --precision float32" in caplog.text) == warns
+
+
+@pytest.mark.tensorflow_only("the server needs it")
+def test_a_model_directory_is_served_in_int8(tmp_path):
+    expected = Translator.load(tiny_translator().save(tmp_path / "model"))
+    expected.quantize()
+    [model] = find_models([str(tmp_path / "model")])["model"].values()
+    model.quantize = True
+    model.load()
+    text = sentence(5)
+    answer = model.signatures["serving_default"]({"text": [text.encode()]})
+    [[hypothesis]] = expected.hypotheses([text])
+    np.testing.assert_allclose(answer["score"], [hypothesis.score], rtol=1e-5)
+    [plain] = Translator.load(tmp_path / "model").hypotheses([text])
+    assert abs(plain[0].score - hypothesis.score) > 1e-4
+    assert model.pipeline.model.target_embedding.embedding.quantization_mode == "int8"
+
+
+def test_a_saved_model_is_not_quantized_again(tmp_path):
+    (tmp_path / "saved_model.pb").touch()
+    [model] = find_models([f"model={tmp_path}"])["model"].values()
+    model.quantize = True
+    with pytest.raises(UserError, match="--quantize of serve is for model directories"):
+        model.load()

@@ -89,7 +89,7 @@ def test_what_cannot_be_served_is_refused(tmp_path):
     (tmp_path / "saved_model.pb").touch()
     model = ServedModel("model", 1, tmp_path)
     model.glossary = GLOSSARY
-    with pytest.raises(UserError, match="A SavedModel has its own glossary"):
+    with pytest.raises(UserError, match="--glossary of serve is for model directories"):
         model.load()
     translator = tiny_translator(search=Sampling())
     translator.glossary = GLOSSARY
