@@ -210,7 +210,7 @@ class BeamSearch(Search, name="beam"):
             if logits.shape[-1] is not None:
                 num_candidates = min(num_candidates, self.beam_size * vocabulary)
             # [batch * beam, 1] -> [batch, beam]
-            normalizer = inputs.normalizer(logits, ops.max(logits, axis=-1, keepdims=True))
+            normalizer = inputs.normalizer(logits, *top_k(logits, 1))
             terms = -ops.reshape(normalizer, (-1, self.beam_size)), alive.log_probabilities
             totals, best = top_k(logits, num_candidates, terms)  # [batch, candidates]
             parents, last_tokens = best // vocabulary, best % vocabulary
