@@ -1,6 +1,7 @@
 """`TranslationCommands`: translation on the command line."""
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -55,7 +56,7 @@ class TranslationCommands(TaskCommands):
     }
     model_options = ("--source", "--long-lines", "--shortlist", *CONSTRAINT_OPTIONS,
                      *GLOSSARY_OPTIONS)  # fmt: skip
-    evaluate_inputs = ("source", "glossary")
+    evaluate_inputs = ("source", "glossary", "baseline")
     valid_files = {"--source": "valid_source", "--reference": "valid_target"}
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
@@ -85,6 +86,9 @@ class TranslationCommands(TaskCommands):
             "--source FILE": "text to translate with --model, line by line",
             "--split SPLIT": "split of the dataset (default: test)",
             "--lowercase": "ignore case in the scores",
+            "--baseline FILE": "translations of another system, line by line: prints how much "
+            "better the scores are, and the probability that such a difference is chance (paired "
+            "bootstrap)",
         }
         add_options(group, options)
         options = options_of(TranslationData)
@@ -106,6 +110,7 @@ class TranslationCommands(TaskCommands):
         from keras_transformer.evaluation.bleu import (
             PAPER_LANGUAGES,
             bleu_tokenizer,
+            compare_systems,
             corpus_bleu,
             corpus_chrf,
             make_bleu,
@@ -117,6 +122,10 @@ class TranslationCommands(TaskCommands):
         tokenize = arguments.tokenize or bleu_tokenizer(language)
         make_bleu(tokenize)  # Raises if a package is missing.
         lines, references, report = _texts_to_score(arguments)
+        if (path := arguments.baseline) is not None:
+            baseline = text_files.read_all_lines(path, "hypothesis")
+            scored = arguments.hypothesis or arguments.source or arguments.dataset
+            text_files.require_same_length([(path, baseline), (scored, lines)])
         if arguments.model:
             lines, details, own_language = _translate(self.task.name, arguments, lines)
             report |= details
@@ -133,6 +142,13 @@ class TranslationCommands(TaskCommands):
         width = max(len(score.name) for score in scores)
         for score in scores:
             sys.stdout.write(f"{score.name:<{width}}  {score.score:6.2f}  {score.signature}\n")
+        if path is not None:
+            sys.stdout.write(f"difference from {path} (chance is unlikely where p < 0.05):\n")
+            comparisons = compare_systems(lines, baseline, references, tokenize=tokenize, **case)
+            for comparison in comparisons:
+                sys.stdout.write(f"  {comparison}\n")
+            scores_of_baseline = [dataclasses.asdict(each) for each in comparisons]
+            report["baseline"] = {"file": path, "comparisons": scores_of_baseline}
         names = ("name", "score", "signature")
         return report | {"scores": [{n: getattr(score, n) for n in names} for score in scores]}
 

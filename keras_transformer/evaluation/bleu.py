@@ -5,8 +5,10 @@ import functools
 import logging
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
 
 from keras_transformer.data.scripts import UNSPACED
 from keras_transformer.errors import UserError, one_line
@@ -158,6 +160,79 @@ def corpus_chrf(
     metric = CHRF(lowercase=lowercase, word_order=word_order)
     score = metric.corpus_score(list(hypotheses), streams).score
     return Score("chrF" + "+" * word_order, score, str(metric.get_signature()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two systems' scores of the same texts, and whether their difference may be chance.
+
+    Attributes:
+        name: Name of the metric, `"BLEU"` or `"chrF"`.
+        score, baseline: The scores of the system and of the baseline.
+        p_value: Probability of a difference as large as this between systems of equal quality, from
+            0 to 1.
+        signature: Settings of the metric and of the test.
+
+    Example:
+
+    >>> from keras_transformer.evaluation import Comparison
+    >>> str(Comparison("BLEU", 40.5, 40.0, 0.21, ""))
+    'BLEU +0.50 (p = 0.210)'
+    """
+
+    name: str
+    score: float
+    baseline: float
+    p_value: float
+    signature: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.score - self.baseline:+.2f} (p = {self.p_value:.3f})"
+
+
+def compare_systems(
+    hypotheses: Sequence[str],
+    baseline: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
+    lowercase: bool = False,
+    tokenize: str = "13a",
+) -> list[Comparison]:
+    """Returns the `Comparison` of two systems by BLEU and by chrF: sacreBLEU's paired bootstrap.
+
+    Both systems are scored on 1,000 samples of the texts, drawn with replacement; the seed is
+    fixed.
+
+    Args:
+        hypotheses: The translations of the system.
+        baseline: Those of the system to compare with, of the same texts.
+        references, lowercase, tokenize: As in `corpus_bleu`.
+
+    Raises:
+        UserError: As `corpus_bleu`.
+
+    Example:
+
+    >>> from keras_transformer.evaluation import compare_systems
+    >>> answers, references = ["um halb acht am Montag"] * 9, ["um halb acht am Montag"] * 9
+    >>> [str(each) for each in compare_systems(answers, answers, references)]
+    ['BLEU +0.00 (p = 1.000)', 'chrF +0.00 (p = 1.000)']
+
+    Reference: Koehn (2004), "Statistical Significance Tests for Machine Translation Evaluation".
+    """
+    streams = _reference_streams(hypotheses, references)
+    _reference_streams(baseline, references)
+    metrics = {"BLEU": make_bleu(tokenize, lowercase), "chrF": CHRF(lowercase=lowercase)}
+    systems = [("baseline", list(baseline)), ("system", list(hypotheses))]
+    test: Any = PairedTest(systems, metrics, streams, test_type="bs", n_samples=1000)
+    signatures, results = test()
+    del results["System"]  # the names
+    comparisons = []
+    for name, (key, (old, new)) in zip(metrics, results.items(), strict=True):
+        # sacreBLEU's p of equal answers is the least possible.
+        p_value = 1.0 if new.score == old.score else float(new.p_value)
+        scores = float(new.score), float(old.score)
+        comparisons.append(Comparison(name, *scores, p_value, str(signatures[key])))
+    return comparisons
 
 
 def exact_match(

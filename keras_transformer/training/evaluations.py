@@ -105,8 +105,8 @@ class Evaluations:
         texts = [text.format(row[f"{name}_{key}"]) for key, text in _VALID_FIGURES.items()]
         score = self._plan.scores[name]
         if score is not None and f"{name}_{score.name}" in row:
-            texts.append(f"{score.label} {row[f'{name}_{score.name}']:.2f}")
-            texts += filter(None, [score.details()])
+            labels = {score.name: score.label, **score.figure_labels}
+            texts += [f"{label} {row[f'{name}_{key}']:.2f}" for key, label in labels.items()]
             if row.get("averaged", 1) > 1:
                 texts[-1] += f" (average of {row['averaged']})"
         return f"{name} {'  '.join(texts)}"
@@ -124,7 +124,8 @@ class Evaluations:
         if score is not None:
             if self._score is not None:
                 score.translator = self._score.translator  # whose search is compiled
-            row[f"{name}_{score.name}"] = round(score.evaluate(self._model), 3)
+            figures = {score.name: score.evaluate(self._model), **score.figures()}
+            row |= {f"{name}_{key}": round(value, 3) for key, value in figures.items()}
 
     def _all_figures(self, names):
         row: dict = {}
@@ -215,7 +216,8 @@ class Evaluations:
             quality = 0.0
             if selects and score is not None:
                 quality = score.evaluate(self._model)
-                self._report(f"{name}: {score.label} {quality:.2f}")
+                others = [f"{score.figure_labels[k]} {v:.2f}" for k, v in score.figures().items()]
+                self._report("  ".join([f"{name}: {score.label} {quality:.2f}", *others]))
             elif selects:
                 quality = -self.loss()
                 self._report(f"{name}: validation loss {-quality:.3f}")

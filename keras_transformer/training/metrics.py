@@ -4,8 +4,8 @@ import abc
 import functools
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 import numpy as np
@@ -239,7 +239,8 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
     """Scores the model's answers on the validation set at the end of epochs.
 
     A subclass has a `name` (the score is logged as `val_<name>`), a `label` and an `answer_name` to
-    print, and implements `evaluate` and `samples`.
+    print, and implements `evaluate` and `samples`. It may compute `figures` beside the score, whose
+    names and labels are in `figure_labels`.
 
     Args:
         every: Epochs between scores.
@@ -259,6 +260,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
     name: str
     label: str
     answer_name: str
+    figure_labels: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, every: int = 1):
         super().__init__()
@@ -276,9 +278,9 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
             model: `Transformer`; None for the one that is trained.
         """
 
-    def details(self) -> str:
-        """Returns more about the last score, for people."""
-        return ""
+    def figures(self) -> dict[str, float]:
+        """Returns further figures of the last answers by name."""
+        return {}
 
     @abc.abstractmethod
     def samples(self, number: int) -> list[tuple[str, str, str]]:
@@ -332,6 +334,7 @@ class BleuOnDev(ScoreOnDev):
     """
 
     name, label, answer_name = "bleu", "BLEU", "translation"
+    figure_labels: ClassVar[Mapping[str, str]] = {"chrf": "chrF"}
 
     def __init__(
         self,
@@ -368,11 +371,11 @@ class BleuOnDev(ScoreOnDev):
         self.hypotheses = self.group.share(translate, self.sources)
         return corpus_bleu(self.hypotheses, self.references, **self._score_options).score
 
-    def details(self) -> str:
+    def figures(self) -> dict[str, float]:
         from keras_transformer.evaluation import corpus_chrf
 
         lowercase = self._score_options["lowercase"]
-        return f"chrF {corpus_chrf(self.hypotheses, self.references, lowercase).score:.2f}"
+        return {"chrf": corpus_chrf(self.hypotheses, self.references, lowercase).score}
 
     def samples(self, number: int) -> list[tuple[str, str, str]]:
         columns = (self.sources, self.hypotheses, self.references)

@@ -319,7 +319,8 @@ class _BatchesOfRounds:
 
 def _columns(plan):
     """Returns the columns of the history."""
-    figures = ("loss", "perplexity", "accuracy", plan.task.score_name)
+    figures = ["loss", "perplexity", "accuracy", plan.task.score_name]
+    figures += getattr(plan.scores.get("valid"), "figure_labels", ())
     columns = ["step", "epoch", "minutes", "train_loss", "learning_rate", "tokens_per_second"]
     columns += [f"valid_{name}" for name in figures] + ["averaged"]
     return columns + [f"{s}_{name}" for s in plan.scores if s != "valid" for name in figures]

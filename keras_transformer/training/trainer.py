@@ -219,8 +219,8 @@ def _train(plan, state, signals, callbacks, report, report_progress) -> Training
     # All processes end if one has received a signal since its last step.
     signals.received = first_signal(group.gather(signals.received))
     signals.release()
-    _report_end(plan, progress, report)
     _complete(state, evaluations, signals)
+    _report_end(plan, progress, report)
     return _finish(plan, state, evaluations)
 
 
@@ -280,6 +280,9 @@ def _report_end(plan, progress, report):
             reason += f" It learned little: the learning rate rises until step {warmup:,}."
         elif progress.evaluations > 1 and not progress.without_gain:
             reason += " The validation was still improving."
+        elif progress.evaluations > 1 and "validations" not in reason:
+            number = progress.without_gain
+            reason += f" The last {number} of {progress.evaluations} validations brought no gain."
         report(f"The training ends: {reason}")
 
 

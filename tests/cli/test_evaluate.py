@@ -57,3 +57,20 @@ def test_bleu_follows_the_target_language(options, tokenizer, run, tmp_path):
     is_useful = float(result.output.split()[1]) > 50
     assert is_useful == (tokenizer != "13a")
     assert ("give --target-language CODE or --tokenize" in result.errors) == (not is_useful)
+
+
+def test_a_baseline_is_compared_with(succeed, run, tmp_path):
+    files = {"reference": GERMAN, "new": GERMAN, "old": [*GERMAN[:2], "ein Kind", "sie singt"]}
+    for name, lines in {**files, "short": GERMAN[1:]}.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    scored = ["evaluate", "--hypothesis", tmp_path / "new", "--reference", tmp_path / "reference"]
+    scores, old = tmp_path / "scores.json", tmp_path / "old"
+    output = succeed(*scored, "--baseline", old, "--json", scores).output
+    report = json.loads(scores.read_text("utf-8"))["baseline"]
+    assert report["file"] == str(old)
+    assert [each["name"] for each in report["comparisons"]] == ["BLEU", "chrF"]
+    assert f"difference from {old} (chance is unlikely where p < 0.05):\n  BLEU +" in output
+    result = run(*scored, "--baseline", tmp_path / "short")
+    assert result.status == 2 and "with 3 and" in result.errors and not result.output
+    result = run(*scored, "--baseline", old, "--json", old)
+    assert result.status == 2 and len(old.read_text("utf-8").splitlines()) == 4

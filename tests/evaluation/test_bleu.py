@@ -1,6 +1,7 @@
 """BLEU, also the paper's, chrF and exact match: counted by hand, and by sacreBLEU's command."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.evaluation import (
     Score,
     bleu_tokenizer,
+    compare_systems,
     corpus_bleu,
     corpus_chrf,
     exact_match,
@@ -50,6 +52,27 @@ def test_score_and_signature_are_those_of_the_sacrebleu_command(tmp_path):
     for theirs, ours in zip(json.loads(output), found, strict=True):
         assert ours.score == pytest.approx(theirs["score"], abs=1e-5)
         assert ours.signature == theirs["signature"]
+
+
+def test_the_comparison_of_two_systems_is_that_of_the_sacrebleu_command(tmp_path):
+    """The table of the command has the scores with one decimal, and p with four."""
+    files = {"reference": [*REFERENCES, *GERMAN_REFERENCES], "new": [*HYPOTHESES, *GERMAN]}
+    files["old"] = [*OTHER_REFERENCES, *GERMAN]
+    for name, lines in files.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", "reference", "-i", "old", "new", "--paired-bs"]
+    command += ["-m", "bleu", "chrf", "--format", "text"]
+    options = {"capture_output": True, "check": True, "text": True, "cwd": tmp_path}
+    table = subprocess.run(command, **options).stdout
+    found = compare_systems(files["new"], files["old"], files["reference"])
+    scores = re.findall(r"(\d+\.\d) \(\d", table)[
+        :4
+    ]  # of the old and the new system by both metrics
+    assert [f"{s:.1f}" for s in [*(c.baseline for c in found), *(c.score for c in found)]] == scores
+    assert [f"{c.p_value:.4f}" for c in found] == re.findall(r"p = ([\d.]+)\)", table)
+    assert all(c.signature in table for c in found)
+    with pytest.raises(UserError, match="3 hypotheses and 4 references"):
+        compare_systems(files["new"], files["old"][1:], files["reference"])
 
 
 @pytest.mark.parametrize("language", ["de", "zh", "ja", "ko", None])

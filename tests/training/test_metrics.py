@@ -82,9 +82,9 @@ def test_refuse_what_has_no_axis_of_logits():
 
 def test_chrf_stands_beside_bleu():
     score = BleuOnDev(["a b"], ["b a"], SubwordTokenizer(["a", "b"]))
-    for answer, details in (("b a", "chrF 100.00"), ("c", "chrF 0.00")):
+    for answer, chrf in (("b a", 100.0), ("c", 0.0)):
         score.hypotheses = [answer]
-        assert score.details() == details
+        assert score.figures() == {"chrf": chrf}
 
 
 @pytest.mark.parametrize("tokenize, warns", [(None, True), ("zh", False)])

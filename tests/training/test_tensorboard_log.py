@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 DEV = [("a red house", "a red house"), ("the dog", "the dog | opens *it*"), ("on the boat", "boat")]
 COLUMNS = {"train_loss": "train/loss", "learning_rate": "train/learning_rate"}
 COLUMNS |= {"valid_loss": "valid/loss", "valid_bleu": "valid/bleu"}
+COLUMNS |= {"valid_chrf": "valid/chrf"}
 
 
 def read(directory):

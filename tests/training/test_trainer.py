@@ -4,6 +4,7 @@ import json
 import random
 import re
 import shutil
+from typing import ClassVar
 
 import keras
 import numpy as np
@@ -164,6 +165,7 @@ class Score(ScoreOnDev):
     """Scores that are made up."""
 
     name, label, answer_name = "bleu", "BLEU", "translation"
+    figure_labels: ClassVar = {"chrf": "chrF"}
 
     def __init__(self, scores):
         super().__init__()
@@ -172,8 +174,8 @@ class Score(ScoreOnDev):
     def evaluate(self, model=None):
         return next(self.scores, 0.0)
 
-    def details(self):
-        return "chrF 12.30"
+    def figures(self):
+        return {"chrf": 12.3}
 
     def samples(self, number):
         return [("a b", "b", "a b"), ("c " * 200, "d", "c")][:number]
@@ -203,6 +205,19 @@ def test_patience_waits_for_losses_and_scores(tmp_path, monkeypatch, losses, sco
     changes = {"evaluate_every": 1, "checkpoint_every": 4, "max_steps": 8, "bleu_every": 1}
     assert run(tmp_path, lines, recipe=recipe, patience=2, **changes).steps == steps
     assert any("got better in 2 validations" in line for line in lines)
+
+
+@pytest.mark.parametrize("losses, end", [
+    ([3, 3.5, 2], "The validation was still improving."),
+    ([3, 3.5, 4], "The last 2 of 3 validations brought no gain."),
+])  # fmt: skip
+def test_the_end_says_whether_more_steps_may_help(tmp_path, monkeypatch, losses, end):
+    made_up(monkeypatch, losses)
+    lines, recipe = [], {**RECIPE, "warmup_steps": 1}
+    # The third evaluation is that of the last step.
+    run(tmp_path, lines, recipe=recipe, evaluate_every=2, max_steps=5)
+    reason = "all 5 steps are done. Allow more steps to go on."
+    assert f"The training ends: {reason} {end}" in lines
 
 
 def test_other_settings_on_the_same_directory_are_refused_in_one_line(directory):
@@ -268,6 +283,7 @@ def test_a_damaged_checkpoint_does_not_stop_an_evaluation(tmp_path, caplog, monk
     result = run(tmp_path, lines, callbacks=[damage], **changes)
     assert [(row["step"], row["averaged"]) for row in result.history][0] == ("2", "1")
     assert any("BLEU 1.00  chrF 12.30" in line for line in lines)
+    assert result.history[0]["valid_chrf"] == "12.3"
     assert "average is left out" in caplog.text and damaged.name in caplog.text
 
 
