@@ -222,7 +222,7 @@ def compare_systems(
     streams = _reference_streams(hypotheses, references)
     _reference_streams(baseline, references)
     metrics = {"BLEU": make_bleu(tokenize, lowercase), "chrF": CHRF(lowercase=lowercase)}
-    systems = [("baseline", list(baseline)), ("system", list(hypotheses))]
+    systems: list = [("baseline", list(baseline)), ("system", list(hypotheses))]
     test: Any = PairedTest(systems, metrics, streams, test_type="bs", n_samples=1000)
     signatures, results = test()
     del results["System"]  # the names
