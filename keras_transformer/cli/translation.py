@@ -110,7 +110,6 @@ class TranslationCommands(TaskCommands):
         from keras_transformer.evaluation.bleu import (
             PAPER_LANGUAGES,
             bleu_tokenizer,
-            compare_systems,
             corpus_bleu,
             corpus_chrf,
             make_bleu,
@@ -122,10 +121,7 @@ class TranslationCommands(TaskCommands):
         tokenize = arguments.tokenize or bleu_tokenizer(language)
         make_bleu(tokenize)  # Raises if a package is missing.
         lines, references, report = _texts_to_score(arguments)
-        if (path := arguments.baseline) is not None:
-            baseline = text_files.read_all_lines(path, "hypothesis")
-            scored = arguments.hypothesis or arguments.source or arguments.dataset
-            text_files.require_same_length([(path, baseline), (scored, lines)])
+        baseline = _read_baseline(arguments, lines)
         if arguments.model:
             lines, details, own_language = _translate(self.task.name, arguments, lines)
             report |= details
@@ -142,13 +138,10 @@ class TranslationCommands(TaskCommands):
         width = max(len(score.name) for score in scores)
         for score in scores:
             sys.stdout.write(f"{score.name:<{width}}  {score.score:6.2f}  {score.signature}\n")
-        if path is not None:
-            sys.stdout.write(f"difference from {path} (chance is unlikely where p < 0.05):\n")
-            comparisons = compare_systems(lines, baseline, references, tokenize=tokenize, **case)
-            for comparison in comparisons:
-                sys.stdout.write(f"  {comparison}\n")
-            scores_of_baseline = [dataclasses.asdict(each) for each in comparisons]
-            report["baseline"] = {"file": path, "comparisons": scores_of_baseline}
+        if baseline is not None:
+            options = {"tokenize": tokenize, **case}
+            comparisons = _compare(lines, baseline, references, arguments.baseline, options)
+            report["baseline"] = {"file": arguments.baseline, "comparisons": comparisons}
         names = ("name", "score", "signature")
         return report | {"scores": [{n: getattr(score, n) for n in names} for score in scores]}
 
@@ -172,6 +165,27 @@ def _texts_to_score(arguments):
     text_files.require_same_length([(name, lines), *named_references])
     report = {"reference": arguments.reference, "num_lines": len(lines)}
     return lines, references, report | ({"source": name} if arguments.model else {})
+
+
+def _read_baseline(arguments, lines):
+    """Returns the lines of `--baseline`, as many as are scored; None without it."""
+    if arguments.baseline is None:
+        return None
+    baseline = text_files.read_all_lines(arguments.baseline, "hypothesis")
+    scored = arguments.hypothesis or arguments.source or arguments.dataset
+    text_files.require_same_length([(arguments.baseline, baseline), (scored, lines)])
+    return baseline
+
+
+def _compare(lines, baseline, references, name, options):
+    """Prints the differences between two systems, and returns them for the report."""
+    from keras_transformer.evaluation import compare_systems
+
+    comparisons = compare_systems(lines, baseline, references, **options)
+    sys.stdout.write(f"difference from {name} (chance is unlikely where p < 0.05):\n")
+    for comparison in comparisons:
+        sys.stdout.write(f"  {comparison}\n")
+    return [dataclasses.asdict(comparison) for comparison in comparisons]
 
 
 def _dataset_to_score(arguments):
