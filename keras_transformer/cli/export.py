@@ -82,7 +82,7 @@ def run_export(arguments):
     task = read_config(arguments.model[0])["task"]
     chosen.check_task(task)
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=options.get("dtype"))
-    if options.get("dtype") == "auto":  # The pipeline has measured it.
+    if options.get("dtype") == "auto":  # The pipeline has chosen it.
         options["dtype"] = pipeline.model.dtype_policy.name
     if chosen.includes_search:
         options["search"] = choose_search(arguments, pipeline.search)

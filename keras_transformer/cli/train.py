@@ -21,7 +21,7 @@ from keras_transformer.cli.progress import ProgressBar, say
 from keras_transformer.cli.task_commands import commands_of
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.layouts import CHECKPOINT_FOLDER, VALID_FILES, find_config
+from keras_transformer.layouts import CHECKPOINT_FOLDER, SETTINGS_FILE, VALID_FILES, find_config
 from keras_transformer.settings.base import settings_fields
 from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.training_settings import TrainingSettings
@@ -114,9 +114,10 @@ def _train(commands, kind, values, report):
     from keras_transformer.models.weight_files import has_fast_bfloat16
     from keras_transformer.training import train
 
-    if not values["mixed_precision"] and has_fast_bfloat16():
-        report("This machine computes faster in bfloat16: consider --mixed-precision.")
     output, settings = values["output"], train_settings.training_settings(values)
+    resumes = os.path.exists(os.path.join(output, SETTINGS_FILE))  # in the precision it has
+    if not values["mixed_precision"] and not resumes and has_fast_bfloat16():
+        report("This machine computes faster in bfloat16: consider --mixed-precision.")
     tokenizers = {
         "source_tokenizer": vocabulary or corpora.source_tokenizer,
         "target_tokenizer": corpora.target_tokenizer,

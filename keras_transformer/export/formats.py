@@ -44,8 +44,9 @@ class SavedModelOptions(Settings):
             thread; for CPUs that are served with one thread per operation; None for 1.
         long_texts: Treatment of a text of several sentences by a translator: split it and join the
             answers, or truncate it at the longest source; None for split.
-        quantization: Type of the matrices: int8, a quarter of the size, only for x86 processors,
-            on which large models are faster; None for that of the computation.
+        quantization: Type of the weights: int8, a quarter of the size; in a SavedModel only for x86
+            processors; with litert and ctranslate2 also float16, and with ctranslate2 int8_float16
+            and others; None for that of the computation.
     """
 
     dtype: Literal["float32", "bfloat16", "auto"] | None = None

@@ -254,6 +254,7 @@ class BatchInference:
         ranks = {name: np.ndim(value) for name, value in inputs.items()}
         if self._kernels is not None:
             function = self._kernels.used_in(function)
+        key = key, self._kernels  # Copies of this object share the compiled functions.
         compiled = self._compiled.get(key, function, ("max_length",), ranks)
         results = keras.tree.flatten(compiled(**inputs))
         return [ops.convert_to_numpy(result)[:batch_size] for result in results]

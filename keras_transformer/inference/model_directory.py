@@ -200,5 +200,5 @@ def choose_precision(dtype: str | None) -> str | None:
     if dtype != "auto":
         return dtype
     chosen = "bfloat16" if weight_files.has_fast_bfloat16() else "float32"
-    _LOGGER.info("Computing in %s, the faster type on this machine.", chosen)
+    _LOGGER.info("Computing in %s.", chosen)
     return chosen

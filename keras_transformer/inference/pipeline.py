@@ -134,8 +134,9 @@ class Pipeline(abc.ABC):
     def quantize(self) -> None:
         """Quantizes the matrices of the model in int8, which must not change from now on.
 
-        On TensorFlow and x86 processors, large models answer faster; some answers change by
-        rounding.
+        On TensorFlow and x86 processors, without a GPU, large models answer faster; some answers
+        change by rounding. Matrices with LoRA stay as they are. The model cannot be saved as a
+        model directory any more; a SavedModel holds it.
 
         Example:
 

@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import functools
 import gc
+import logging
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from keras import ops
 
 from keras_transformer.layers.tensors import Tensor
 
+_LOGGER = logging.getLogger(__name__)
 _IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 if _IS_TENSORFLOW:
     import tensorflow as tf
@@ -59,9 +61,14 @@ def int8_config(part: Any) -> keras.quantizers.Int8QuantizationConfig:
 def quantize_maps(maps: list) -> None:
     """Quantizes maps and embeddings with `int8_config`; leaves those quantized or with LoRA.
 
+    Logs a warning where there are no fast products.
+
     Args:
         maps: Built `Dense` and `ReversibleEmbedding` layers, as `all_maps` returns them.
     """
+    if not has_int8_product():
+        rule = "int8 is fast only on TensorFlow and x86 processors, without a GPU "
+        _LOGGER.warning(rule + "(CUDA_VISIBLE_DEVICES= hides it); here it is slow.")
     with quick_quantization():
         for part in maps:
             if part.quantization_mode is None and not part.lora_enabled:
@@ -150,7 +157,10 @@ class ReversibleEmbedding(keras.layers.ReversibleEmbedding):
 def _has_usual_inputs(part):
     """Returns whether Keras scales each vector of the inputs to the largest byte."""
     quantizer = part.inputs_quantizer  # None leaves inputs as they are.
-    return quantizer is not None and quantizer.value_range == (-_LARGEST_INPUT, _LARGEST_INPUT)
+    return quantizer is not None and tuple(quantizer.value_range) == (
+        -_LARGEST_INPUT,
+        _LARGEST_INPUT,
+    )
 
 
 def _weights(part):
@@ -224,6 +234,7 @@ def has_int8_product() -> bool:
         return _multiply_bytes(tf.constant(rows), tf.constant(matrix), np.float32(matrix[0]), False)
 
     try:
-        return bool((multiply().numpy() == rows.astype("int64") @ matrix + matrix[0]).all())
+        found = multiply.get_concrete_function()().numpy()  # a graph, also in eager debugging
+        return bool((found == rows.astype("int64") @ matrix + matrix[0]).all())
     except (tf.errors.OpError, ValueError):
         return False

@@ -294,27 +294,41 @@ def _processor():
 def has_fast_bfloat16() -> bool:
     """Returns whether this machine is known to multiply faster in bfloat16 than in float32.
 
-    GPUs are, and on TensorFlow and torch processors with AMX; of those that only have the
-    instructions of AVX-512, AMD's.
+    NVIDIA's GPUs since Ampere do. On TensorFlow and torch, processors with AMX do, and AMD's with
+    AVX512-BF16.
     """
-    if _has_gpu():
-        return True
-    # TensorFlow crashes in bfloat16 if this hides the instructions.
-    if keras.backend.backend() == "jax" or "ONEDNN_MAX_CPU_ISA" in os.environ:
+    capability = _gpu_capability()
+    if capability is not None:
+        return capability >= (8, 0)
+    backend = keras.backend.backend()
+    has_onednn = backend == "torch" or os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0"
+    # TensorFlow crashes in bfloat16 if ONEDNN_MAX_CPU_ISA hides the instructions.
+    if backend == "jax" or not has_onednn or "ONEDNN_MAX_CPU_ISA" in os.environ:
         return False
     processor = _processor()
     return has_amx() or ("AuthenticAMD" in processor and "avx512_bf16" in processor)
 
 
-def _has_gpu():
+def _gpu_capability():
+    """Returns the compute capability of the first GPU, `(0, 0)` of other makers; None without."""
     if keras.backend.backend() == "torch":
         import torch
 
-        return torch.cuda.is_available()
+        return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        details = map(
+            tf.config.experimental.get_device_details, tf.config.get_visible_devices("GPU")
+        )
+        return next((each.get("compute_capability", (0, 0)) for each in details), None)
+    import jax
+
     try:
-        return bool(keras.distribution.list_devices("gpu"))
-    except RuntimeError:  # JAX raises it if there is none.
-        return False
+        text = str(getattr(jax.devices("gpu")[0], "compute_capability", ""))
+    except RuntimeError:  # There is none.
+        return None
+    return tuple(map(int, text.split("."))) if re.fullmatch(r"\d+\.\d+", text) else (0, 0)
 
 
 def stored_weights(

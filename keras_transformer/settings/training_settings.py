@@ -67,7 +67,7 @@ class TrainingSettings(Settings):
         shared_vocabulary: Whether both languages share one vocabulary and one embedding; words and
             trees never do.
         bpe_dropout: Share of bpe merges left out at random, differently in each epoch, which
-            regularizes; try 0.1 on small data.
+            regularizes, but needs more steps to learn as much; for long trainings.
         max_steps: Maximum number of steps over all runs; None for the number of the preset.
         max_minutes: Maximum minutes of all runs from their first steps on; None for no limit.
         evaluate_every: Number of steps between validations; None for one epoch.

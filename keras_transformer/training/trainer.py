@@ -219,8 +219,9 @@ def _train(plan, state, signals, callbacks, report, report_progress) -> Training
     # All processes end if one has received a signal since its last step.
     signals.received = first_signal(group.gather(signals.received))
     signals.release()
+    reason = plan.reason_to_end(progress)
     _complete(state, evaluations, signals)
-    _report_end(plan, progress, report)
+    _report_end(reason, plan, progress, report)
     return _finish(plan, state, evaluations)
 
 
@@ -273,16 +274,17 @@ def _tensorboard(plan):
     return TensorBoardLog(plan.output / "tensorboard", plan.data.tokens_per_step, padding)
 
 
-def _report_end(plan, progress, report):
-    """Reports why the training ends; nothing if a callback stopped it."""
-    if reason := plan.reason_to_end(progress):
+def _report_end(reason, plan, progress, report):
+    """Reports why the training ends; nothing without a reason, as if a callback stopped it."""
+    if reason is not None:
         if progress.step < (warmup := plan.recipe.warmup_steps):
             reason += f" It learned little: the learning rate rises until step {warmup:,}."
         elif progress.evaluations > 1 and not progress.without_gain:
             reason += " The validation was still improving."
         elif progress.evaluations > 1 and "validations" not in reason:
             number = progress.without_gain
-            reason += f" The last {number} of {progress.evaluations} validations brought no gain."
+            last = "validation" if number == 1 else f"{number} validations"
+            reason += f" The last {last} brought no gain."
         report(f"The training ends: {reason}")
 
 

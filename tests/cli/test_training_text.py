@@ -8,7 +8,7 @@ import pytest
 from keras_transformer.cli.translation_data import text_warnings
 from keras_transformer.data import PairsCorpus
 from keras_transformer.models import weight_files
-from keras_transformer.training import TrainingResult
+from keras_transformer.training import TrainingResult, TrainingSettings
 
 WORDS = {
     "the {} {} is {}": ["red", "blue", "green"] + ["house", "dog", "tree"] + ["big", "old", "man"],
@@ -55,16 +55,22 @@ def test_columns_of_a_tsv_file_come_in_any_order(
     assert valid_pairs == [("eins", "one") if swap else ("one", "eins")]
 
 
-@pytest.mark.parametrize("is_fast, more", [(True, []), (True, ["--mixed-precision"]), (False, [])])
+@pytest.mark.parametrize("is_fast, resumes, more", [
+    (True, False, []), (True, True, []), (True, False, ["--mixed-precision"]), (False, False, []),
+])  # fmt: skip
 def test_a_faster_precision_is_proposed(
-    is_fast, more, succeed, trained, text, tmp_path, monkeypatch
+    is_fast, resumes, more, succeed, trained, text, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(weight_files, "has_fast_bfloat16", lambda: is_fast)
     lines = [f"{source}\t{target}" for source, target in PAIRS]
+    if resumes:
+        (tmp_path / "out").mkdir()
+        TrainingSettings().save(tmp_path / "out", {})
     outcome = succeed(
         "train", "--tsv", text("pairs.tsv", lines), "--output", tmp_path / "out", *more
     )
-    assert ("consider --mixed-precision" in outcome.errors) == (is_fast and not more)
+    is_proposed = is_fast and not more and not resumes
+    assert ("consider --mixed-precision" in outcome.errors) == is_proposed
 
 
 def test_without_validation_text_pairs_are_held_out_and_said(succeed, trained, text, tmp_path):

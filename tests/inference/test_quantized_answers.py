@@ -137,6 +137,28 @@ def test_quantization_of_a_loaded_model(tmp_path):
         translator.save(tmp_path)
 
 
+def test_a_model_from_a_file_and_one_that_has_answered_have_the_fast_product(tmp_path, monkeypatch):
+    first = tiny_translator()
+    first.quantize()
+    first.model.save(tmp_path / "model.keras")
+    model = keras.saving.load_model(tmp_path / "model.keras")
+    second = Translator(model, tiny_tokenizer(), extra_length=12)
+    expected = second.translate(TEXTS)  # with Keras' product
+    second.quantize()
+    products, product = [], int8_products._product
+    monkeypatch.setattr(
+        int8_products, "_product", lambda *given: products.append(given) or product(*given)
+    )
+    assert second.translate(TEXTS) == expected
+    assert bool(products) == has_int8_product()
+
+
+def test_a_slow_product_is_warned_of(monkeypatch, caplog):
+    monkeypatch.setattr(int8_products, "has_int8_product", lambda: False)
+    tiny_translator().quantize()
+    assert "here it is slow" in caplog.text
+
+
 def test_quantized_matrices_stay_near_their_weights():
     translator, plain = tiny_translator(), tiny_translator()
     translator.quantize()
