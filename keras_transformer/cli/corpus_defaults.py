@@ -12,7 +12,7 @@ CHOSEN: dict[str, str] = {
     "num_encoder_layers": "fewer layers learn faster from little text",
     "num_decoder_layers": "fewer layers learn faster from little text",
     "dropout": "less text needs more dropout against overfitting",
-    "vocab_size": "small enough that each subword occurs often",
+    "vocab_size": "few enough that most subwords occur often, enough for whole words",
     "tokens_per_batch": "small enough for many steps in an epoch",
     "warmup_steps": "a small share of the steps",
     "max_steps": "enough for this size; --patience may end the training sooner",
@@ -22,9 +22,9 @@ CHOSEN: dict[str, str] = {
 }
 # Maximum number of training pairs, and the values of the settings in the order of `CHOSEN`.
 _BY_PAIRS = (
-    (5_000, ("small", 2, 2, 0.3, 1_000, 1_024, 400, 4_000, 200, 100, 5)),
-    (20_000, ("small", 2, 2, 0.2, 2_000, 1_024, 400, 12_000, 400, 100, 8)),
-    (60_000, ("small", 2, 2, 0.2, 4_000, 1_024, 400, 20_000, 500, 100, 10)),
+    (5_000, ("small", 2, 2, 0.3, 4_000, 1_024, 400, 8_000, 200, 100, 5)),
+    (20_000, ("small", 2, 2, 0.2, 6_000, 1_024, 400, 12_000, 400, 100, 8)),
+    (60_000, ("small", 2, 2, 0.2, 8_000, 1_024, 400, 20_000, 500, 100, 10)),
     (500_000, ("small", 3, 3, 0.2, 8_000, 4_096, 1_000, 40_000, 1_000, 500, 10)),
     (float("inf"), ("base", 6, 6, 0.1, 32_000, 25_000, 4_000, 100_000, 3_000, 1_500, 10)),
 )

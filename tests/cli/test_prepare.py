@@ -43,7 +43,7 @@ def test_parts_are_joined_by_the_last_one(succeed, files, vocabulary, tmp_path):
 
 def test_a_vocabulary_of_no_size_is_that_of_train(succeed, files, tmp_path):
     outcome = succeed("prepare", *options(files), "--output", tmp_path / "prepared")
-    assert "Learning a vocabulary of 1,000 bpe pieces" in outcome.errors
+    assert "Learning a vocabulary of 4,000 bpe pieces" in outcome.errors
 
 
 @pytest.fixture

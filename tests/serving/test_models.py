@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -11,6 +10,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.layouts import IN_SAVED_MODEL
 from keras_transformer.models import weight_files
 from keras_transformer.serving.models import find_models
+from tests.closeness import assert_close
 from tests.tiny_translator import sentence, tiny_translator
 
 
@@ -93,7 +93,7 @@ def test_a_model_directory_is_served_in_int8(tmp_path):
     text = sentence(5)
     answer = model.signatures["serving_default"]({"text": [text.encode()]})
     [[hypothesis]] = expected.hypotheses([text])
-    np.testing.assert_allclose(answer["score"], [hypothesis.score], rtol=1e-5)
+    assert_close(answer["score"], [hypothesis.score])
     [plain] = Translator.load(tmp_path / "model").hypotheses([text])
     assert abs(plain[0].score - hypothesis.score) > 1e-4
     assert model.pipeline.model.target_embedding.embedding.quantization_mode == "int8"
