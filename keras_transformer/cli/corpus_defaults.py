@@ -12,7 +12,7 @@ CHOSEN: dict[str, str] = {
     "num_encoder_layers": "fewer layers learn faster from little text",
     "num_decoder_layers": "fewer layers learn faster from little text",
     "dropout": "less text needs more dropout against overfitting",
-    "vocab_size": "few enough that most subwords occur often, enough for whole words",
+    "vocab_size": "large enough for whole words, small enough that subwords occur often",
     "tokens_per_batch": "small enough for many steps in an epoch",
     "warmup_steps": "a small share of the steps",
     "max_steps": "enough for this size; --patience may end the training sooner",

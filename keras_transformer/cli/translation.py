@@ -87,8 +87,8 @@ class TranslationCommands(TaskCommands):
             "--split SPLIT": "split of the dataset (default: test)",
             "--lowercase": "ignore case in the scores",
             "--baseline FILE": "translations of another system, line by line: prints how much "
-            "better the scores are, and the probability that such a difference is chance (paired "
-            "bootstrap)",
+            "better the scores are than its, and the probability of such a difference by chance "
+            "(paired bootstrap)",
         }
         add_options(group, options)
         options = options_of(TranslationData)

@@ -209,6 +209,7 @@ class BeamSearch(Search, name="beam"):
             num_candidates = 1 if self.beam_size == 1 else 2 * self.beam_size
             if logits.shape[-1] is not None:
                 num_candidates = min(num_candidates, self.beam_size * vocabulary)
+            # With the ids of the largest logits, the normalizer needs no maximum of its own.
             # [batch * beam, 1] -> [batch, beam]
             normalizer = inputs.normalizer(logits, *top_k(logits, 1))
             terms = -ops.reshape(normalizer, (-1, self.beam_size)), alive.log_probabilities

@@ -316,10 +316,7 @@ def _reason_to_end(progress, max_steps, settings):
     if limit is not None and progress.minutes >= limit:
         return f"{limit:g} minutes over all runs are used up. Allow more minutes to go on."
     if patience is not None and progress.without_gain >= patience:
-        return (
-            f"neither loss nor score got better in {patience} validations. "
-            "Raise the patience to go on."
-        )
+        return f"the patience of {patience} validations is used up. Raise it to go on."
     return None
 
 

@@ -219,9 +219,8 @@ def _train(plan, state, signals, callbacks, report, report_progress) -> Training
     # All processes end if one has received a signal since its last step.
     signals.received = first_signal(group.gather(signals.received))
     signals.release()
-    reason = plan.reason_to_end(progress)
     _complete(state, evaluations, signals)
-    _report_end(reason, plan, progress, report)
+    _report_end(plan, progress, report)
     return _finish(plan, state, evaluations)
 
 
@@ -274,17 +273,20 @@ def _tensorboard(plan):
     return TensorBoardLog(plan.output / "tensorboard", plan.data.tokens_per_step, padding)
 
 
-def _report_end(reason, plan, progress, report):
-    """Reports why the training ends; nothing without a reason, as if a callback stopped it."""
-    if reason is not None:
+def _report_end(plan, progress, report):
+    """Reports why the training ends, and what the last validations say about more steps.
+
+    It reports nothing if the plan has no reason, so a callback stopped the training.
+    """
+    if reason := plan.reason_to_end(progress):
+        number = progress.without_gain
         if progress.step < (warmup := plan.recipe.warmup_steps):
             reason += f" It learned little: the learning rate rises until step {warmup:,}."
-        elif progress.evaluations > 1 and not progress.without_gain:
+        elif progress.evaluations > 1 and not number:
             reason += " The validation was still improving."
-        elif progress.evaluations > 1 and "validations" not in reason:
-            number = progress.without_gain
+        elif progress.evaluations > 1:
             last = "validation" if number == 1 else f"{number} validations"
-            reason += f" The last {last} brought no gain."
+            reason += f" The last {last} improved neither loss nor score."
         report(f"The training ends: {reason}")
 
 

@@ -47,7 +47,7 @@ def test_rounds_end_at_checkpoints_and_evaluations(
     [
         ({"step": 6}, "all 6 steps are done. Allow more steps"),
         ({"step": 5, "minutes": 3.0}, "3 minutes over all runs are used up. Allow more minutes"),
-        ({"step": 5, "without_gain": 2}, "got better in 2 validations. Raise the patience"),
+        ({"step": 5, "without_gain": 2}, "patience of 2 validations is used up. Raise it"),
         ({"step": 5, "minutes": 2.9, "without_gain": 1}, ""),
     ],
 )

@@ -204,13 +204,13 @@ def test_patience_waits_for_losses_and_scores(tmp_path, monkeypatch, losses, sco
     lines, recipe = [], {**RECIPE, "average_checkpoints": 1}
     changes = {"evaluate_every": 1, "checkpoint_every": 4, "max_steps": 8, "bleu_every": 1}
     assert run(tmp_path, lines, recipe=recipe, patience=2, **changes).steps == steps
-    assert any("got better in 2 validations" in line for line in lines)
+    assert any("the patience of 2 validations is used up" in line for line in lines)
 
 
 @pytest.mark.parametrize("losses, end", [
     ([3, 3.5, 2], "The validation was still improving."),
-    ([3, 2, 4], "The last validation brought no gain."),
-    ([3, 3.5, 4], "The last 2 validations brought no gain."),
+    ([3, 2, 4], "The last validation improved neither loss nor score."),
+    ([3, 3.5, 4], "The last 2 validations improved neither loss nor score."),
 ])  # fmt: skip
 def test_the_end_says_whether_more_steps_may_help(tmp_path, monkeypatch, losses, end):
     made_up(monkeypatch, losses)
