@@ -25,9 +25,10 @@ RECIPE_FILE = "recipe.json"
 SHORTLIST_FILE = "shortlist.npz"
 VALID_FILES = ("valid.source", "valid.target")  # pairs that were held out
 
-# What a training writes into its model directory besides.
+# Other files that a training writes into its model directory.
 SETTINGS_FILE = "training.json"
 HISTORY_FILE = "history.csv"
+LARGEST_HISTORY = 2**22  # bytes, for some 30,000 evaluations
 CHECKPOINT_FOLDER = "checkpoints"
 DIVERGED_BATCH_FILE = "diverged-batch.npz"
 LOCK_FILE = ".training.lock"

@@ -107,8 +107,9 @@ def _check_average(arguments):
     elif not arguments.model or not arguments.last:
         raise UserError("Give the checkpoints to average, or --model DIR with --last N.")
     if arguments.output:
-        checkpoints = sorted(pathlib.Path(arguments.model or "").glob("checkpoints/*.weights.h5"))
-        check_output(arguments.output, [*arguments.checkpoints, *map(str, checkpoints)])
+        folder = arguments.model and pathlib.Path(arguments.model, CHECKPOINT_FOLDER)
+        checkpoints = map(str, folder.glob("*.weights.h5")) if folder else ()
+        check_output(arguments.output, [*arguments.checkpoints, *checkpoints])
 
 
 def attend_options(parser):

@@ -82,7 +82,8 @@ def _run_rows(settings, recipe, config, steps):
     if settings.select_best:
         final += ", or a single one that scores better on the validation set"
     yield "final weights", final
-    operations = steps * count_operations(config, recipe.tokens_per_batch, SENTENCE)
+    tokens = recipe.tokens_per_batch * (2 if recipe.r_drop else 1)
+    operations = steps * count_operations(config, tokens, SENTENCE)
     yield "operations", f"{operations:.1e} floating-point operations in matrix products"
     yield "search", f"beam {recipe.beam_size}, length penalty {recipe.length_penalty:g}"
 
@@ -96,10 +97,13 @@ def _memory_rows(settings, recipe, config, share, device_memory):
     tokens = max(tokens, width)  # a batch has at least one row
     rows = "packed rows" if settings.packed_width else "sentences"
 
-    def how(num_devices, num_parts):
-        return settings.mixed_precision, num_devices, num_parts, recipe.ema_momentum is not None
-
-    memory = estimate_memory(config, tokens, width, *how(num_devices, num_parts))
+    how: dict[str, Any] = {
+        "mixed_precision": settings.mixed_precision,
+        "averages": recipe.ema_momentum is not None,
+        "passes": 2 if recipe.r_drop else 1,
+    }
+    split = {"num_devices": num_devices, "micro_batches": num_parts}
+    memory = estimate_memory(config, tokens, width, **split, **how)
     cut = "" if num_parts == 1 else f", in {num_parts} micro-batches of {tokens:,} + {tokens:,}"
     yield "devices", f"{num_devices}, each with {share:,} + {share:,} tokens of a batch{cut}"
     total = f"about {memory.total / _GIGABYTE:.2f} GB, an estimate, for {rows} of {width} tokens:"
@@ -112,7 +116,8 @@ def _memory_rows(settings, recipe, config, share, device_memory):
         return
 
     def most(num_devices, num_parts):
-        return most_tokens(device_memory * _GIGABYTE, config, width, *how(num_devices, num_parts))
+        split = {"num_devices": num_devices, "micro_batches": num_parts}
+        return most_tokens(device_memory * _GIGABYTE, config, width, **split, **how)
 
     if most(num_devices, num_parts) >= tokens:
         yield "fits", f"yes, in {device_memory:g} GB"

@@ -144,14 +144,14 @@ def _pairs_of_rows(corpus, rows, filled, xp, tf):
     """Returns the pairs of packed rows, and their number in each row."""
     starts = xp.take(corpus.packed_splits, rows)
     counts = xp.where(filled, xp.take(corpus.packed_splits, rows + 1) - starts, 0)
-    return xp.take(corpus.packed_pairs, _ranges(starts, counts, tf)), counts
+    return xp.take(corpus.packed_pairs, ranges(starts, counts, tf)), counts
 
 
 def _join_pairs(corpus, pairs, counts, xp, tf):
     """Returns ids and offsets of rows, of the source and the target, with EOS between targets."""
     zero = np.zeros(1, np.int64)
     ends_of_rows = xp.cumsum(counts)
-    numbers = _ranges(xp.zeros_like(counts), counts, tf)  # of the pairs in each row
+    numbers = ranges(xp.zeros_like(counts), counts, tf)  # of the pairs in each row
     is_followed = xp.concatenate([numbers[1:] > 0, np.zeros(1, bool)])
     joined = []
     for ids, offsets, separators in (
@@ -162,7 +162,7 @@ def _join_pairs(corpus, pairs, counts, xp, tf):
         lengths = xp.take(offsets, pairs + 1) - starts + xp.asarray(separators, np.int64)
         ends = xp.cumsum(lengths)
         # Separators get the first id of another pair, which EOS replaces below.
-        tokens = xp.take(ids, _ranges(starts, lengths, tf), mode="clip")
+        tokens = xp.take(ids, ranges(starts, lengths, tf), mode="clip")
         # A row without pairs reads a token too.
         tokens = xp.concatenate([xp.asarray(tokens, np.int32), np.array([PAD_ID], np.int32)])
         positions = ends[separators] - 1
@@ -176,7 +176,7 @@ def _join_pairs(corpus, pairs, counts, xp, tf):
     return joined
 
 
-def _ranges(starts, lengths, tf):
+def ranges(starts, lengths, tf=None):
     """Returns the numbers `start, ..., start + length - 1` of all ranges, concatenated."""
     if tf is not None:
         return tf.ragged.range(starts, starts + lengths).flat_values

@@ -165,6 +165,11 @@ class _KeptPairs:
     def __len__(self) -> int:
         return int(self._keep.sum())
 
+    @property
+    def numbers(self) -> np.ndarray:
+        """The numbers of the pairs in the whole corpus, from 1."""
+        return np.flatnonzero(self._keep) + 1
+
 
 class HeldOutPairs(PairsCorpus):
     """Pairs for validation that were taken out of the training text."""

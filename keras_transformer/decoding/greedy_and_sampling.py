@@ -1,6 +1,5 @@
 """Greedy search and sampling, whose hypotheses do not depend on each other, and their loop."""
 
-import copy
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import keras
@@ -9,8 +8,7 @@ from keras import ops
 
 from keras_transformer.decoding.constraints import Constraints, check_static_vocabulary
 from keras_transformer.decoding.loop import extend_until_done, keep_shapes, top_k
-from keras_transformer.decoding.search import Search, SearchResult, Step
-from keras_transformer.layers.tensors import Tensor
+from keras_transformer.decoding.search import Search, SearchResult
 from keras_transformer.settings.base import Allowed, Size, settings_dataclass
 
 # In float32 a smaller number may count as 0, and logits divided by it as infinite.
@@ -88,35 +86,16 @@ class Sampling(Search, name="sampling"):
     def width(self) -> int:
         return self.num_samples
 
-    def __call__(  # type: ignore[override]  # with `seed` in front of the optional arguments
-        self,
-        step: Step,
-        state: Any,
-        max_lengths: Tensor,
-        max_length: Any,
-        seed: Tensor | None = None,
-        **options: Any,
-    ) -> SearchResult:
-        """Returns a `SearchResult`; the other arguments are those of `BeamSearch`.
-
-        Args:
-            seed: int32 scalar that replaces the seed of the object: a search that is compiled once
-                draws other samples with each seed.
-        """
-        search = self
-        if seed is not None:
-            search = copy.copy(self)
-            object.__setattr__(search, "seed", seed)  # It may be a tensor.
-        return super(Sampling, search).__call__(step, state, max_lengths, max_length, **options)
-
     def _search(self, inputs):
+        seed = self.seed if inputs.seed is None else inputs.seed
+
         def choose(logits, index):
             largest = ops.max(logits, axis=-1, keepdims=True)  # [hypotheses, 1]
             drawn_from = logits
             if inputs.constraints:
                 # There must be something to draw from, even where everything is ruled out.
                 drawn_from = ops.where(ops.equal(largest, float("-inf")), 0.0, logits)
-            tokens = self._draw(drawn_from, _StepSeed(self.seed, index))  # [hypotheses]
+            tokens = self._draw(drawn_from, _StepSeed(seed, index))  # [hypotheses]
             chosen = ops.take_along_axis(logits, ops.expand_dims(tokens, -1), axis=-1)
             return tokens, (chosen - inputs.normalizer(logits, largest))[:, 0]
 

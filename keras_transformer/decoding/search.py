@@ -96,6 +96,7 @@ class SearchInputs(NamedTuple):
     pad_id: int
     keep_sentences: Callable | None
     dtype: str  # The dtype of the scores.
+    seed: Tensor | None = None
     normalizer: Callable = log_sum_exp  # Logits minus its result are log-probabilities.
     constraints: tuple = ()  # If there are any, a hypothesis may have no allowed next token.
 
@@ -138,6 +139,7 @@ class Search(Settings, family="search"):
         pad_id: int = 0,
         constraints: Sequence[Constraint] = (),
         keep_sentences: Callable | None = None,
+        seed: Tensor | None = None,
     ) -> SearchResult:
         """Searches for continuations of BOS.
 
@@ -154,6 +156,8 @@ class Search(Settings, family="search"):
                 `[kept]`. It is called when half of the sentences or more are finished, and after 32
                 steps without a call. It is not used on JAX, and must be None under XLA. None keeps
                 all sentences to the end.
+            seed: int32 scalar, for `Sampling` only; it replaces the seed of the object, so that a
+                search that is compiled once draws other samples with each seed.
 
         Returns:
             A `SearchResult`.
@@ -169,7 +173,8 @@ class Search(Settings, family="search"):
         leaves = [leaf for leaf in keras.tree.flatten(state) if hasattr(leaf, "dtype")]
         dtypes = [keras.backend.standardize_dtype(leaf.dtype) for leaf in leaves]
         dtype = "float64" if "float64" in dtypes else "float32"
-        inputs = SearchInputs(step, state, limits, max_length, *ids, keep_sentences, dtype)
+        check_argument(seed is None or self.is_random, "seed", "None for this search", seed)
+        inputs = SearchInputs(step, state, limits, max_length, *ids, keep_sentences, dtype, seed)
         if constraints := (*self.constraints, *constraints):
             are_terms = [requires_terms([constraint]) for constraint in constraints]
             if any(are_terms[:-1]) or are_terms[-1] and not self.finds_terms:

@@ -11,13 +11,20 @@ from keras import ops
 
 from keras_transformer.checks import check_positive_integer
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
-from keras_transformer.decoding import BeamSearch, ForcedPrefix, RequiredTerms, SearchResult
+from keras_transformer.decoding import (
+    BeamSearch,
+    Constraint,
+    ForcedPrefix,
+    RequiredTerms,
+    SearchResult,
+)
 from keras_transformer.decoding.search import CompiledFunctions, Search
 from keras_transformer.errors import UserError
 from keras_transformer.inference.glossary import joins_of_pieces
 from keras_transformer.inference.shortlist import Shortlist
 from keras_transformer.layers.effective_weights import all_maps
 from keras_transformer.layers.int8_products import ConstantKernels
+from keras_transformer.layers.tensors import Tensor
 
 # Source lengths are rounded up to a multiple, because each shape compiles a function on JAX and a
 # oneDNN kernel on TensorFlow. On JAX, answer lengths are too, and batch sizes to powers of 2.
@@ -88,6 +95,27 @@ def search_with_terms(search: Search) -> BeamSearch:
     beam_size = max(search.beam_size, _BEAMS_WITH_TERMS)
     length_penalty = search.length_penalty * _PENALTY_WITH_TERMS
     return dataclasses.replace(search, beam_size=beam_size, length_penalty=length_penalty)
+
+
+def make_constraints(
+    tokenizer: Tokenizer,
+    of_task: Constraint | None,
+    prefixes: Tensor | None,
+    num_given: int,
+    terms: Tensor | None,
+) -> list[Constraint]:
+    """Returns the constraint of the task, the prefixes and the terms, those that are given.
+
+    `prefixes` is int32 `[batch, length]`; their first `num_given` ids cost nothing. `terms` is
+    int32 `[batch, terms, length]`.
+    """
+    constraints, start = [] if of_task is None else [of_task], None
+    if prefixes is not None:
+        constraints.append(ForcedPrefix(prefixes, PAD_ID, num_given))
+        start = ops.sum(ops.cast(ops.not_equal(prefixes, PAD_ID), "int32"), axis=1)
+    if terms is not None:
+        constraints.append(RequiredTerms(terms, start, PAD_ID, joins_of_pieces(tokenizer)))
+    return constraints
 
 
 class BatchInference:
@@ -183,8 +211,8 @@ class BatchInference:
         inputs = {"source": self._padded(sources)}
         batch_size = len(inputs["source"])
         inputs["max_lengths"] = _pad_with_ones(max_lengths, batch_size)  # Padding ends at once.
-        # `run` gets this int on JAX, where shapes must be static, and a tensor on TensorFlow:
-        # `_run` names "max_length" as a size.
+        # On JAX this stays an int, because shapes are static there; on TensorFlow it becomes a
+        # tensor (`_run` names it as a size).
         max_length = int(max(max_lengths))
         is_static = keras.config.backend() == "jax"
         inputs["max_length"] = rounded_up(max_length) if is_static else max_length
@@ -195,35 +223,32 @@ class BatchInference:
         if prefixes is not None and any(prefixes):
             inputs["prefixes"] = self._padded(prefixes)
         if self.shortlist is not None:
-            others = [*(prefixes or ()), *(ids for own in terms or () for ids in own)]
+            others = [*(prefixes or ()), *(ids for group in terms or () for ids in group)]
             token_ids = self.shortlist.token_ids(sources, others)
             if token_ids is not None:
                 inputs["token_ids"] = ops.convert_to_tensor(token_ids)
         if terms is not None and any(terms):
-            # [batch * terms, length] -> [batch, terms, length]
-            number = 2 ** (max(map(len, terms)) - 1).bit_length()
-            rows = [[*own, *[[]] * (number - len(own))] for own in terms]
-            rows += [[[]] * number] * (batch_size - len(rows))
-            ids = self._padded([ids for own in rows for ids in own])
-            inputs["terms"] = ops.reshape(ids, (batch_size, number, -1))
+            inputs["terms"] = self._padded_terms(terms, batch_size)
         if constraint_numbers is not None:
             inputs["constraint_numbers"] = _pad_with_ones(constraint_numbers, batch_size)
 
         def run(**options):
-            constraints: list[Any] = []
-            start = None
-            if "prefixes" in options:
-                prefix = options.pop("prefixes")
-                constraints.append(ForcedPrefix(prefix, PAD_ID, num_given))
-                start = ops.sum(ops.cast(ops.not_equal(prefix, PAD_ID), "int32"), axis=1)
+            of_task = None
             if self._make_constraint is not None and "constraint_numbers" in options:
-                constraints.append(self._make_constraint(options.pop("constraint_numbers")))
-            if "terms" in options:
-                joins = joins_of_pieces(self._tokenizer)
-                constraints.append(RequiredTerms(options.pop("terms"), start, PAD_ID, joins))
+                of_task = self._make_constraint(options.pop("constraint_numbers"))
+            prefixes, terms = options.pop("prefixes", None), options.pop("terms", None)
+            constraints = make_constraints(self._tokenizer, of_task, prefixes, num_given, terms)
             return encode_and_search(self.model, search=search, constraints=constraints, **options)
 
         return SearchResult(*self._run((search, num_given, *inputs), run, len(sources), **inputs))
+
+    def _padded_terms(self, terms, batch_size):
+        """Returns the ids of the terms of each sentence, int32 `[batch, terms, length]`."""
+        number = 2 ** (max(map(len, terms)) - 1).bit_length()  # Few shapes are compiled.
+        filled = [[*group, *[[]] * (number - len(group))] for group in terms]
+        filled += [[[]] * number] * (batch_size - len(filled))
+        flat = self._padded([ids for group in filled for ids in group])  # [batch * terms, length]
+        return ops.reshape(flat, (batch_size, number, -1))
 
     def run_pairs(self, key, function, sources, targets, batch_size, max_positions, progress):
         """Yields the index of each pair of ids, and its results of a function.

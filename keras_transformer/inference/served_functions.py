@@ -20,14 +20,14 @@ import tensorflow as tf
 
 import keras_transformer
 from keras_transformer.data.tokenizer import EOS_ID, PAD_ID
-from keras_transformer.decoding import ForcedPrefix, RequiredTerms, search_to_dict
+from keras_transformer.decoding import search_to_dict
 from keras_transformer.inference.batch_inference import (
     default_batch_size,
     encode_and_search,
+    make_constraints,
     one_answer,
     rounded_up,
 )
-from keras_transformer.inference.glossary import joins_of_pieces
 from keras_transformer.layers.effective_weights import all_maps, is_plain
 from keras_transformer.layers.int8_products import ConstantKernels, quantize_maps
 from keras_transformer.layers.tensors import Tensor, at_least_float32
@@ -161,25 +161,20 @@ class ServedFunctions(abc.ABC):
                 seed = (search.seed + tf.cast(starts[chunk], tf.int64)) % 2**31
                 options["seed"] = tf.cast(seed, tf.int32)
             source = tf.gather(sources, rows)
-            options["constraints"] = []
-            if constrain is not None:
-                options["constraints"].append(constrain(tf.gather(lengths, rows)))
-            if beginnings is not None:
-                begin = ForcedPrefix(tf.gather(beginnings, rows), PAD_ID, beginnings.shape[1])
-                options["constraints"].append(begin)
-            listed = [] if beginnings is None else [tf.reshape(beginnings, [-1])]
-            if terms is not None:
-                start = None if beginnings is None else tf.fill(tf.shape(rows), beginnings.shape[1])
-                terms_here = tf.gather(terms, rows)
-                joins = joins_of_pieces(pipeline.target_tokenizer)
-                options["constraints"].append(RequiredTerms(terms_here, start, PAD_ID, joins))
-                listed.append(tf.reshape(terms_here, [-1]))
+            of_task = None if constrain is None else constrain(tf.gather(lengths, rows))
+            prefixes = None if beginnings is None else tf.gather(beginnings, rows)
+            num_given = 0 if beginnings is None else beginnings.shape[1]
+            terms_here = None if terms is None else tf.gather(terms, rows)
+            options["constraints"] = make_constraints(
+                pipeline.target_tokenizer, of_task, prefixes, num_given, terms_here
+            )
             length = rounded_up(source_lengths[rows[0]])
             if longest_position is not None:
                 length = tf.minimum(length, longest_position)
             source = padded(source, length)
             if (shortlist := getattr(pipeline, "shortlist", None)) is not None:
-                listed = tf.concat([[PAD_ID], *listed], axis=0)
+                given = [tf.reshape(ids, [-1]) for ids in (prefixes, terms_here) if ids is not None]
+                listed = tf.concat([[PAD_ID], *given], axis=0)
                 options["token_ids"] = shortlist.token_ids_in_graph(source, listed)
             limits_here = tf.gather(limits, rows)
             result = encode_and_search(self._model, source, limits_here, search, **options)

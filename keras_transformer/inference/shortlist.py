@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.checks import check_positive_integer
+from keras_transformer.data.batch_arrays import ranges
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.tokenizer import SPECIAL_PIECES
 from keras_transformer.data.tokenizer_pair import TokenizerPair
@@ -241,17 +242,11 @@ def _cells(corpus, target_size):
     limits = np.searchsorted(ends, np.arange(_CHUNK, ends[-1], _CHUNK))
     for chunk in np.split(np.arange(len(pairs)), np.unique(limits)):
         num_targets = target_lengths[chunk]
-        targets = corpus.target_ids[_ranges(corpus.target_offsets[pairs[chunk]], num_targets)]
+        targets = corpus.target_ids[ranges(corpus.target_offsets[pairs[chunk]], num_targets)]
         # The source tokens of each target token.
         num_sources = np.repeat(source_lengths[chunk], num_targets)
         first = np.repeat(corpus.source_offsets[pairs[chunk]], num_targets)
-        sources = corpus.source_ids[_ranges(first, num_sources)].astype("int64")
+        sources = corpus.source_ids[ranges(first, num_sources)].astype("int64")
         starts = np.cumsum(num_sources) - num_sources
         if len(sources):
             yield sources * target_size + np.repeat(targets, num_sources), starts
-
-
-def _ranges(starts, lengths):
-    """Returns the numbers `start, ..., start + length - 1` of all ranges, concatenated."""
-    ends = np.cumsum(lengths)
-    return np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)

@@ -333,7 +333,7 @@ class Translator(Pipeline):
             ValueError: If there are not as many targets as sources.
             UserError: If a target is longer than the model's learned positions.
         """
-        sources = self.source_tokenizer.encode_batch(_checked_texts("texts", sources))
+        sources = self.source_tokenizer.encode_batch(_checked_texts("sources", sources))
         sources = cut_sources(sources, self.max_source_length - 1, _CUT_ADVICE)
         targets = self.target_tokenizer.encode_batch(_checked_texts("targets", targets))
         num_given = len(self.target_tokenizer.beginning)

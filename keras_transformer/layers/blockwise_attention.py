@@ -18,7 +18,7 @@ _SIZE = 512
 # A masked score in float32 or float64: exp() of it is exactly 0, and it cannot overflow.
 MASKED_SCORE = -1e30
 # Minimum number of positions in a block of a window: smaller matrices are multiplied slowly.
-_MIN_BLOCK = 32
+MIN_BLOCK = 32
 
 
 def attend_fused(query, key, value, attention_mask=None, is_causal=False):
@@ -245,7 +245,7 @@ class _Windows:
     """Blocks of `size` positions; each sees `before` to its left and `after` to its right."""
 
     def __init__(self, length, reach, is_causal):
-        self.length, self.size = length, greatest(reach, greatest(least(length, _MIN_BLOCK), 1))
+        self.length, self.size = length, greatest(reach, greatest(least(length, MIN_BLOCK), 1))
         self.is_causal, self.before, self.after = is_causal, reach, 0 if is_causal else reach
         self.number = (length + self.size - 1) // self.size
         # Positions of the queries and of the keys of a block, from its first neighbor.

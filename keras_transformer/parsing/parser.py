@@ -15,7 +15,6 @@ from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
-from keras_transformer.inference.translator import Translator
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 from keras_transformer.parsing.linearization import Linearization
@@ -262,9 +261,9 @@ class F1OnDev(ScoreOnDev):
 
     Attributes:
         history: List of (epoch from 0, F1).
-        translator: `Translator` of the last evaluation, which writes symbols; or None.
+        pipeline: `Parser` of the last evaluation, or None.
         trees, parses: The gold trees that are parsed, and the last parses, `Tree` or None.
-        score, parser: `ParsevalScore` and `Parser` of the last evaluation, or None.
+        score: `ParsevalScore` of the last evaluation, or None.
 
     Raises:
         ValueError: If there are no trees.
@@ -301,7 +300,6 @@ class F1OnDev(ScoreOnDev):
             self.trees = [self.trees[number] for number in sorted(chosen)]
         self.parses: list[Tree | None] = []
         self.score: ParsevalScore | None = None
-        self.parser: Parser | None = None
         self._tokenizers = (source_tokenizer, target_tokenizer)
         self._linearization = linearization or Linearization()
         self._search = search
@@ -309,14 +307,12 @@ class F1OnDev(ScoreOnDev):
     def evaluate(self, model: Transformer | None = None) -> float:
         model = self._scored_model(model)
         # One parser for all calls: its search is compiled once.
-        if self.parser is None or self.parser.model is not model:
+        if self.pipeline is None or self.pipeline.model is not model:
             search = self._search or GreedySearch()
-            self.parser = Parser(model, *self._tokenizers, self._linearization, search=search)
-            self.translator = Translator(model, *self._tokenizers, search=search)
-        parser = self.parser
+            self.pipeline = Parser(model, *self._tokenizers, self._linearization, search=search)
 
         def parse_to_texts(words):  # Processes exchange text.
-            trees = parser.parse(words, num_streams=self.num_streams)
+            trees = self.pipeline.parse(words, num_streams=self.num_streams)
             return [tree and str(tree) for tree in trees]
 
         texts = self.group.share(parse_to_texts, [tree.words() for tree in self.trees])

@@ -16,7 +16,7 @@ from keras_transformer.files import read_json, read_small_file
 from keras_transformer.inference.sentence_ends import split_sentences
 from keras_transformer.inference.sentences import split_tags
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.layouts import HISTORY_FILE, SETTINGS_FILE
+from keras_transformer.layouts import HISTORY_FILE, LARGEST_HISTORY, SETTINGS_FILE
 from keras_transformer.serving.models import ServedModel
 from keras_transformer.serving.protocol import RequestError
 from keras_transformer.settings.transformer_config import TransformerConfig, count_parameters
@@ -28,7 +28,6 @@ base-uri 'none'; frame-ancestors 'none'; script-src 'nonce-{nonce}'; style-src '
 # Alignment takes a time that grows with the square of the length.
 _MOST_BYTES = 2_000  # in a text that is aligned
 _MOST_TEXTS = 100  # that are aligned at once
-_LARGEST_HISTORY = 4_000_000  # bytes
 _NOTE = """From a SavedModel, this page shows no history of the training, no attention and no \
 aligned words. Serve the model directory to see them."""
 
@@ -132,11 +131,12 @@ def _facts(card, folder):
     yield "Origin", origin.get("name")
     yield "License", origin.get("license")
     history = folder / HISTORY_FILE
-    text = read_small_file(history, _LARGEST_HISTORY) if history.is_file() else b""
+    text = read_small_file(history, LARGEST_HISTORY) if history.is_file() else b""
     rows = list(csv.DictReader(text.decode("utf-8").splitlines()))
-    for name in ("bleu", "f1"):
-        scores = [float(row[f"valid_{name}"]) for row in rows if row.get(f"valid_{name}")]
-        yield f"Validation {name.upper()}", scores and f"{max(scores):.1f}"
+    task = get_task(card.get("task", "translation"))
+    column = f"valid_{task.score_name}"
+    scores = [float(row[column]) for row in rows if row.get(column)]
+    yield f"Validation {task.score_label}", scores and f"{max(scores):.1f}"
     if (folder / SETTINGS_FILE).is_file():
         num_pairs = read_json(folder / SETTINGS_FILE)["fingerprint"].get("pairs")
         yield "Training text", num_pairs and f"{num_pairs:,} pairs"

@@ -312,12 +312,12 @@ class TensorBoardLog(StepWindow):
         table = [("source", score.answer_name, "reference"), *rows]
         self._write(f"valid/{score.answer_name}s", "text", table, step)
         shortest = min((source for source, *_ in rows), key=len)
-        translator = score.translator
+        pipeline = score.pipeline
         # A picture must not end the training: a sentence that the model cannot read is not drawn.
-        if 0 < len(translator.source_tokenizer.encode(shortest)) < translator.max_source_length:
+        if 0 < len(pipeline.source_tokenizer.encode(shortest)) < pipeline.max_source_length:
             from keras_transformer.evaluation import attention_weights, plot_attention
 
-            weights = attention_weights(translator, shortest)
+            weights = attention_weights(pipeline, shortest)
             last = weights.view("cross", layer=len(weights.cross))
             with tempfile.TemporaryDirectory() as folder:
                 picture = plot_attention(*last, Path(folder, "attention.png")).read_bytes()

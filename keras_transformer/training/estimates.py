@@ -6,11 +6,13 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_transformer.data.tokenizer import EOS_ID
+from keras_transformer.layers.blockwise_attention import MIN_BLOCK
 from keras_transformer.losses import LossModel
 from keras_transformer.losses.loss_model import LOGITS_BYTES
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
@@ -24,8 +26,6 @@ _MEASURED_STEPS = 3
 CPU_TOKENS = 512
 # Share of the memory that is left by the framework and by gaps between blocks.
 USABLE_MEMORY = 0.9
-# Positions of a block of queries, `_MIN_BLOCK` in layers/blockwise_attention.py.
-_SMALLEST_BLOCK = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +57,12 @@ def estimate_memory(
     num_devices: int = 1,
     micro_batches: int = 1,
     averages: bool = False,
+    passes: int = 1,
 ) -> MemoryEstimate:
     """Returns the estimate for `tokens` positions on each side, in sentences of length `width`.
 
-    `averages` says whether the recipe has an `ema_momentum`.
+    `averages` says whether the recipe has an `ema_momentum`; `passes` is 2 with R-Drop, which
+    computes each sentence twice. All parameters are assumed to be trained.
     """
     parameters = count_parameters(config)
     size = 2 if mixed_precision else 4
@@ -88,8 +90,8 @@ def estimate_memory(
         weights=parameters * (4 + 2 * mixed_precision + 4 * averages),
         gradients=parameters * 4 * (1 + (num_devices > 1) + (micro_batches > 1)),
         moments=parameters * 8,
-        activations=tokens * activations,
-        logits=4 * min(tokens * config.output_vocab_size * 4, LOGITS_BYTES),
+        activations=passes * tokens * activations,
+        logits=4 * min(passes * tokens * config.output_vocab_size * 4, LOGITS_BYTES),
     )
 
 
@@ -98,7 +100,7 @@ def _keys_of_a_query(config, width, is_causal=False):
     if config.sliding_window is None:
         return width
     neighbors = min(config.sliding_window - 1, width)
-    block = max(neighbors, min(_SMALLEST_BLOCK, width))
+    block = max(neighbors, min(MIN_BLOCK, width))
     num_queries = math.ceil(width / block) * block  # The last block is filled up.
     num_keys = block + (1 if is_causal else 2) * neighbors
     return math.ceil(num_queries * num_keys / width)
@@ -123,9 +125,12 @@ def count_operations(config: TransformerConfig, tokens: int, width: int) -> int:
     return 6 * tokens * (weights + d * config.output_vocab_size)
 
 
-def most_tokens(memory: float, config: TransformerConfig, width: int, *how) -> int:
-    """Returns the maximum number of tokens in a batch on a device with `memory` bytes; can be 0."""
-    estimate = estimate_memory(config, 1, width, *how)
+def most_tokens(memory: float, config: TransformerConfig, width: int, **how: Any) -> int:
+    """Returns the maximum number of tokens in a batch on a device with `memory` bytes; can be 0.
+
+    `how` has the further arguments of `estimate_memory`.
+    """
+    estimate = estimate_memory(config, 1, width, **how)
     room = memory * USABLE_MEMORY - estimate.fixed
     # Logits grow with the tokens up to one slice, and stay the same beyond.
     in_a_slice = room / (estimate.activations + estimate.logits)

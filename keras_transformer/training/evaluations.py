@@ -123,7 +123,7 @@ class Evaluations:
         score = self._plan.scores[name]
         if score is not None:
             if self._score is not None:
-                score.translator = self._score.translator  # whose search is compiled
+                score.pipeline = self._score.pipeline  # whose search is compiled
             figures = {score.name: score.evaluate(self._model), **score.figures()}
             row |= {f"{name}_{key}": round(value, 3) for key, value in figures.items()}
 

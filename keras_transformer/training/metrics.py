@@ -247,7 +247,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
 
     Attributes:
         history: List of (epoch from 0, score).
-        translator: `Translator` of the last evaluation, or None.
+        pipeline: `Translator` or `Parser` of the last evaluation, or None.
         num_streams: Number of batches that are searched at the same time.
         group: `ProcessGroup` of the processes that share the answers.
 
@@ -266,7 +266,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
         super().__init__()
         self.every = every
         self.history: list[tuple[int, float]] = []
-        self.translator: Any = None
+        self.pipeline: Any = None
         self.num_streams = 1
         self.group = ProcessGroup()
 
@@ -323,7 +323,7 @@ class BleuOnDev(ScoreOnDev):
 
     Attributes:
         history: List of (epoch from 0, BLEU).
-        translator: `Translator` of the last evaluation, or None.
+        pipeline: `Translator` of the last evaluation, or None.
         hypotheses: The last translations.
 
     Example:
@@ -364,10 +364,10 @@ class BleuOnDev(ScoreOnDev):
 
         model = self._scored_model(model)
         # One translator for all calls: its search is compiled once.
-        if self.translator is None or self.translator.model is not model:
+        if self.pipeline is None or self.pipeline.model is not model:
             search = self._search or GreedySearch()
-            self.translator = Translator(model, *self._tokenizers, search=search)
-        translate = functools.partial(self.translator.translate, num_streams=self.num_streams)
+            self.pipeline = Translator(model, *self._tokenizers, search=search)
+        translate = functools.partial(self.pipeline.translate, num_streams=self.num_streams)
         self.hypotheses = self.group.share(translate, self.sources)
         return corpus_bleu(self.hypotheses, self.references, **self._score_options).score
 

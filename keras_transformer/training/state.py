@@ -19,6 +19,7 @@ from keras_transformer.layouts import (
     CHECKPOINT_FOLDER,
     DIVERGED_BATCH_FILE,
     HISTORY_FILE,
+    LARGEST_HISTORY,
     TOKENIZER_FILES,
 )
 from keras_transformer.losses import LossModel
@@ -35,8 +36,6 @@ from keras_transformer.training.checkpoints import Checkpoints, Progress
 from keras_transformer.training.distribution import process_group, strategy_scope
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.plan import Round, TrainingPlan
-
-_LARGEST_HISTORY = 2**22  # bytes, for some 30,000 evaluations
 
 
 class HistoryFile:
@@ -69,7 +68,7 @@ class HistoryFile:
         if not self.path.is_file():
             return []
         try:
-            text = read_small_file(self.path, _LARGEST_HISTORY).decode("utf-8")
+            text = read_small_file(self.path, LARGEST_HISTORY).decode("utf-8")
             rows = list(csv.DictReader(io.StringIO(text, newline="")))
         except (ValueError, csv.Error) as error:
             raise UserError(f"{str(self.path)!r} is damaged: {one_line(error)}.") from error

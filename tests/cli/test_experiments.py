@@ -1,5 +1,7 @@
 """`train --experiment` and `--plan`: the settings by name, overruled, and what they take."""
 
+import re
+
 import pytest
 
 from keras_transformer.cli.application import build_parser
@@ -98,3 +100,13 @@ def test_a_plan_says_whether_a_step_fits(run, unmeasured, memory, expected, num_
     for way in ways:
         output = run(*plan, *way, "--device-memory", memory).output
         assert f"yes, in {memory} GB" in output, way
+
+
+def test_a_plan_counts_both_passes_of_r_drop(run, unmeasured):
+    plan = ["train", "--plan", "--preset", "tiny", "--tokens-per-batch", "25000"]
+    simple, doubled = (
+        re.search(r"operations +(\S+).*?(\S+) GB  activations", run(*plan, *more).output, re.S)
+        for more in ([], ["--r-drop", "5"])
+    )
+    for figure, twice in zip(simple.groups(), doubled.groups(), strict=True):
+        assert abs(float(twice) / float(figure) - 2) < 0.1  # They are printed with two digits.

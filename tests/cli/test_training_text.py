@@ -7,6 +7,7 @@ import pytest
 
 from keras_transformer.cli.translation_data import text_warnings
 from keras_transformer.data import PairsCorpus
+from keras_transformer.data.mixed_corpus import hold_out
 from keras_transformer.models import weight_files
 from keras_transformer.training import TrainingResult, TrainingSettings
 
@@ -116,6 +117,14 @@ def test_leaks_and_copies_are_counted():
     assert warnings[0].startswith("1 of 29 training pairs (3.4%) have the same text on both sides")
     assert warnings[1].startswith("2 of 3 validation sources (66.7%) are in the training text too")
     assert len(warnings) == 2
+
+
+def test_pairs_have_their_numbers_in_the_file_where_others_are_held_out():
+    pairs = [(f"source {number}", f"target {number}") for number in range(1, 301)]
+    pairs[249] = ("source 250", "")
+    train, valid = hold_out(PairsCorpus(pairs))
+    assert pairs[249] in train and any(pair in pairs[:249] for pair in valid)
+    assert "with an empty side are 250 (from 1)" in " ".join(text_warnings(train, valid, True))
 
 
 def test_exchanged_languages_are_noticed_with_words_in_common():

@@ -80,6 +80,11 @@ def test_seeds_decide():
     assert len({tuple(column) for column in columns}) == len(columns)
 
 
+def test_a_search_without_chance_refuses_a_seed():
+    with pytest.raises(ValueError, match="`seed` must be None for this search. Received"):
+        GreedySearch()(table_step(np.zeros((50, 50))), (), [9], 9, seed=3)
+
+
 def test_top_k_1_and_a_tiny_nucleus_are_greedy():
     model = ToyModel(7, seed=4)
     sentences, lengths = list(range(20)), [8] * 20

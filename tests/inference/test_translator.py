@@ -49,8 +49,10 @@ class TestTranslate:
 
     @pytest.mark.parametrize("texts", ["a red house", ["a", None]])
     def test_what_is_no_list_of_strings_is_refused(self, translator, texts):
-        with pytest.raises(ValueError, match="must be a list of strings.*Received"):
+        with pytest.raises(ValueError, match="texts must be a list of strings.*Received"):
             translator.translate(texts)
+        with pytest.raises(ValueError, match="sources must be a list of strings.*Received"):
+            translator.score(texts, ["a"])
 
     def test_new_weights_count_at_once(self, translator):
         before = translator.translate(TEXTS)

@@ -21,8 +21,8 @@ class ExactOnDev(ScoreOnDev):
         self.pairs, self.tokenizer, self.answers = pairs, tokenizer, []
 
     def evaluate(self, model=None):
-        self.translator = Reverser(self._scored_model(model), self.tokenizer, search=GreedySearch())
-        self.answers = self.translator.translate([source for source, _ in self.pairs])
+        self.pipeline = Reverser(self._scored_model(model), self.tokenizer, search=GreedySearch())
+        self.answers = self.pipeline.translate([source for source, _ in self.pairs])
         right = [a == target for a, (_, target) in zip(self.answers, self.pairs, strict=True)]
         return 100.0 * sum(right) / len(right)
 

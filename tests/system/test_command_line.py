@@ -87,7 +87,7 @@ def test_evaluate_scores_the_model_and_its_translation_alike(succeed, data, mode
     assert {score["name"] for score in content["scores"]} >= {"BLEU"}
 
 
-def test_average_is_the_mean_of_the_checkpoints(succeed, model, tmp_path):
+def test_average_is_the_mean_of_the_checkpoints(succeed, model, tmp_path, monkeypatch):
     files = sorted((model / "checkpoints").glob("step-*.weights.h5"))[-2:]
     output = tmp_path / "mean.weights.h5"
     succeed("average", "--output", output, *files)
@@ -97,6 +97,11 @@ def test_average_is_the_mean_of_the_checkpoints(succeed, model, tmp_path):
     succeed("average", "--model", copy, "--last", 2)
     for name, value in read_weights(copy / "model.weights.h5").items():
         np.testing.assert_array_equal(value, mean[name])
+    # A file of the current folder that is not among those to average.
+    monkeypatch.chdir(copy)
+    first, *_ = sorted(pathlib.Path("checkpoints").glob("step-*.weights.h5"))
+    succeed("average", "--output", first, *files)
+    assert_all_close(read_weights(first), mean)
 
 
 def start(arguments, **options):

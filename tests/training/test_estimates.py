@@ -45,11 +45,16 @@ def test_memory_without_a_batch_is_sixteen_bytes_a_parameter():
     assert estimate_memory(BIG, 100, 32, averages=True).fixed == (16 + 4) * 214_171_648
 
 
-@pytest.mark.parametrize("memory", [16e9, 80e9])
-def test_most_tokens_are_the_last_that_fit(memory):
-    how = True, 2, 3
-    tokens = most_tokens(memory, BIG, 256, *how)
-    fits = [estimate_memory(BIG, n, 256, *how).total <= USABLE_MEMORY * memory
+def test_two_passes_take_the_room_of_twice_the_tokens():
+    """R-Drop computes each sentence twice; weights, gradients and moments are there once."""
+    assert estimate_memory(BIG, 100, 32, passes=2) == estimate_memory(BIG, 200, 32)
+
+
+@pytest.mark.parametrize("memory, passes", [(16e9, 1), (80e9, 1), (80e9, 2)])
+def test_most_tokens_are_the_last_that_fit(memory, passes):
+    how = {"mixed_precision": True, "num_devices": 2, "micro_batches": 3, "passes": passes}
+    tokens = most_tokens(memory, BIG, 256, **how)
+    fits = [estimate_memory(BIG, n, 256, **how).total <= USABLE_MEMORY * memory
             for n in (tokens, tokens + 1)]  # fmt: skip
     assert fits == [True, False]
 
