@@ -29,7 +29,7 @@ _BY_PAIRS = (
     (float("inf"), ("base", 6, 6, 0.1, 32_000, 25_000, 4_000, 100_000, 3_000, 1_500, 10)),
 )
 _ASSUMED_PAIRS = 100_000  # without a corpus, as for a plan or a TOML file
-_CHARACTER_PAIRS = 100_000
+_CHARACTER_PAIRS = 100_000  # of each corpus, whose characters are counted
 _RESERVED_PIECES = 260  # 4 special ids and 256 bytes
 
 
@@ -67,8 +67,9 @@ def choose_vocab_size(corpus: Iterable[tuple[str, str]]) -> int:
     """Returns the vocabulary size for a corpus, which has a length."""
     # Scripts with many characters need more subwords, because each character is one.
     characters: set[str] = set()
-    for source, target in itertools.islice(corpus, _CHARACTER_PAIRS):
-        characters.update(source, target)
+    for each in getattr(corpus, "corpora", {"": corpus}).values():  # of a `MixedCorpus`
+        for source, target in itertools.islice(each, _CHARACTER_PAIRS):
+            characters.update(source, target)
     return max(_row(corpus)["vocab_size"], _RESERVED_PIECES + 2 * len(characters))
 
 

@@ -64,6 +64,8 @@ def train_options(parser: argparse.ArgumentParser) -> None:
 def run_train(arguments: argparse.Namespace) -> None:
     values = train_settings.resolve(arguments)
     commands = commands_of(get_task(values["task"]))
+    if values["output"]:
+        values = keep_settings(values)
     if arguments.print_config:
         _print_config(values)
         return
@@ -75,7 +77,6 @@ def run_train(arguments: argparse.Namespace) -> None:
         raise UserError("--device-memory goes with --plan.")
     if not values["output"]:
         raise UserError("--output DIR is required: the folder of the model.")
-    values = keep_settings(values)
     kind = commands.data_kind(values)
     if values["start_from"]:
         find_config(values["start_from"])

@@ -117,6 +117,10 @@ class TranslationCommands(TaskCommands):
             warn_without_spaces,
         )
 
+        files = [arguments.hypothesis, arguments.source, arguments.baseline]
+        files += arguments.reference or ()
+        if files.count("-") > 1:
+            raise UserError("Only one of the files can be standard input, '-'.")
         language = arguments.target_language
         tokenize = arguments.tokenize or bleu_tokenizer(language)
         make_bleu(tokenize)  # Raises if a package is missing.
@@ -171,7 +175,7 @@ def _read_baseline(arguments, lines):
     """Returns the lines of `--baseline`, as many as are scored; None without it."""
     if arguments.baseline is None:
         return None
-    baseline = text_files.read_all_lines(arguments.baseline, "hypothesis")
+    baseline = text_files.read_all_lines(arguments.baseline, "baseline")
     scored = arguments.hypothesis or arguments.source or arguments.dataset
     text_files.require_same_length([(arguments.baseline, baseline), (scored, lines)])
     return baseline

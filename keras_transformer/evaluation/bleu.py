@@ -24,8 +24,9 @@ _TOKENIZERS = {
     **dict.fromkeys("th tha lo lao km khm my mya bo bod dz dzo".split(), "char"),
 }
 _SAMPLE = 1000  # lines that are searched for spaces
-# Perl's s/(\S)-(\S)/$1 ##AT##-##AT## $2/g.
 _LOGGER = logging.getLogger(__name__)
+_FEW_TEXTS = 100  # for a comparison of two systems
+# Perl's s/(\S)-(\S)/$1 ##AT##-##AT## $2/g.
 _COMPOUND = re.compile(r"(\S)-(\S)")
 _QUOTES = str.maketrans(dict.fromkeys("„“”‟«»", '"'))
 
@@ -169,8 +170,8 @@ class Comparison:
     Attributes:
         name: Name of the metric, `"BLEU"` or `"chrF"`.
         score, baseline: The scores of the system and of the baseline.
-        p_value: Probability of a difference as large as this between systems of equal quality, from
-            0 to 1.
+        p_value: Probability of a difference as large as this, in either direction, between systems
+            of equal quality, from 0 to 1.
         signature: Settings of the metric and of the test.
 
     Example:
@@ -200,7 +201,9 @@ def compare_systems(
     """Returns the `Comparison` of two systems by BLEU and by chrF: sacreBLEU's paired bootstrap.
 
     Both systems are scored on 1,000 samples of the texts, drawn with replacement. The seed is
-    sacreBLEU's, 12345 unless the environment variable `SACREBLEU_SEED` says otherwise.
+    sacreBLEU's, 12345 unless the environment variable `SACREBLEU_SEED` says otherwise. Differs from
+    sacreBLEU: `p_value` is twice its p, which counts differences in one direction only. Fewer than
+    100 texts are warned of, because p is then too small.
 
     Args:
         hypotheses: The translations of the system.
@@ -221,6 +224,9 @@ def compare_systems(
     """
     streams = _reference_streams(hypotheses, references)
     _reference_streams(baseline, references)
+    if len(hypotheses) < _FEW_TEXTS:
+        words = "%d texts are too few (below %d) to tell quality from chance: p is too small"
+        _LOGGER.warning(words, len(hypotheses), _FEW_TEXTS)
     metrics = {"BLEU": make_bleu(tokenize, lowercase), "chrF": CHRF(lowercase=lowercase)}
     systems: list = [("baseline", list(baseline)), ("system", list(hypotheses))]
     test: Any = PairedTest(systems, metrics, streams, test_type="bs", n_samples=1000)
@@ -229,9 +235,10 @@ def compare_systems(
     comparisons = []
     for name, (key, (old, new)) in zip(metrics, results.items(), strict=True):
         # sacreBLEU's p of equal answers is the least possible.
-        p_value = 1.0 if new.score == old.score else float(new.p_value)
-        scores = float(new.score), float(old.score)
-        comparisons.append(Comparison(name, *scores, p_value, str(signatures[key])))
+        p_value = 1.0 if new.score == old.score else min(1.0, 2 * float(new.p_value))
+        score, baseline_score = (min(float(result.score), 100.0) for result in (new, old))
+        signature = str(signatures[key])
+        comparisons.append(Comparison(name, score, baseline_score, p_value, signature))
     return comparisons
 
 

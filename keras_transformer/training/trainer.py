@@ -286,7 +286,10 @@ def _report_end(plan, progress, report):
             reason += " The validation was still improving."
         elif progress.evaluations > 1:
             last = "validation" if number == 1 else f"{number} validations"
-            reason += f" The last {last} improved neither loss nor score."
+            score = plan.scores.get("valid")
+            scored = score is not None and number >= score.every  # at least one of them
+            gain = "improved neither loss nor score" if scored else "did not improve the loss"
+            reason += f" The last {last} {gain}."
         report(f"The training ends: {reason}")
 
 

@@ -6,7 +6,7 @@ from keras_transformer.cli import corpus_defaults
 from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.corpus_defaults import choose_settings, choose_vocab_size, keep_settings
 from keras_transformer.cli.settings import resolve
-from keras_transformer.data import PairsCorpus
+from keras_transformer.data import MixedCorpus, PairsCorpus
 from keras_transformer.models import get_preset
 from keras_transformer.training import TrainingSettings
 
@@ -67,8 +67,12 @@ def test_what_was_set_stays_and_a_named_preset_or_recipe_keeps_its_own(options, 
 
 
 def test_a_script_of_many_characters_gets_a_vocabulary_that_holds_them():
-    lines = [chr(0x4E00 + number) for number in range(2_000)]
-    assert choose_vocab_size(PairsCorpus([(line, "a") for line in lines])) >= 260 + 2_001
+    chinese = PairsCorpus([(chr(0x4E00 + number), "a") for number in range(5_000)])
+    assert choose_vocab_size(chinese) >= 260 + 5_001
+    large = PairsCorpus([("a", "b")] * 100_001)
+    for corpora in ({"large": large, "small": chinese}, {"small": chinese, "large": large}):
+        mixed = MixedCorpus(corpora, dict.fromkeys(corpora, 1))
+        assert choose_vocab_size(mixed) >= 260 + 5_001
 
 
 def test_a_training_that_goes_on_keeps_what_was_chosen(tmp_path):

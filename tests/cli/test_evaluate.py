@@ -70,6 +70,9 @@ def test_a_baseline_is_compared_with(succeed, run, tmp_path):
     assert report["file"] == str(old)
     assert [each["name"] for each in report["comparisons"]] == ["BLEU", "chrF"]
     assert f"difference from {old} (chance is unlikely where p < 0.05):\n  BLEU +" in output
+    assert "4 texts are too few" in succeed(*scored, "--baseline", old).errors
+    result = run("evaluate", "--hypothesis", "-", *scored[3:], "--baseline", "-")
+    assert result.status == 2 and "Only one of the files can be standard input" in result.errors
     result = run(*scored, "--baseline", tmp_path / "short")
     assert result.status == 2 and "with 3 and" in result.errors and not result.output
     result = run(*scored, "--baseline", old, "--json", old)

@@ -167,8 +167,8 @@ class Score(ScoreOnDev):
     name, label, answer_name = "bleu", "BLEU", "translation"
     figure_labels: ClassVar = {"chrf": "chrF"}
 
-    def __init__(self, scores):
-        super().__init__()
+    def __init__(self, scores, every=1):
+        super().__init__(every)
         self.scores = iter(scores)
 
     def evaluate(self, model=None):
@@ -181,14 +181,14 @@ class Score(ScoreOnDev):
         return [("a b", "b", "a b"), ("c " * 200, "d", "c")][:number]
 
 
-def made_up(patch, losses, scores=None):
+def made_up(patch, losses, scores=None, every=1):
     """Lets evaluations see these losses, and scores if there are any."""
     losses = iter(losses)
     patch.setattr(
         TokenEvaluator, "__call__", lambda *_: TokenEvaluation(next(losses, 9.0), 2.0, 0.5, 9)
     )
     if scores is not None:
-        patch.setattr(TranslationTask, "make_score", lambda *_: Score(scores))
+        patch.setattr(TranslationTask, "make_score", lambda *_: Score(scores, every))
 
 
 @pytest.mark.slow
@@ -209,16 +209,27 @@ def test_patience_waits_for_losses_and_scores(tmp_path, monkeypatch, losses, sco
 
 @pytest.mark.parametrize("losses, end", [
     ([3, 3.5, 2], "The validation was still improving."),
-    ([3, 2, 4], "The last validation improved neither loss nor score."),
-    ([3, 3.5, 4], "The last 2 validations improved neither loss nor score."),
+    ([3, 2, 4], "The last validation {}."),
+    ([3, 3.5, 4], "The last 2 validations {}."),
 ])  # fmt: skip
-def test_the_end_says_whether_more_steps_may_help(tmp_path, monkeypatch, losses, end):
-    made_up(monkeypatch, losses)
+@pytest.mark.parametrize("bleu_every, gain", [
+    (0, "did not improve the loss"), (1, "improved neither loss nor score"),
+    (4, "did not improve the loss"),  # No evaluation has a score yet.
+])  # fmt: skip
+def test_the_end_says_whether_more_steps_may_help(
+    tmp_path, monkeypatch, losses, end, bleu_every, gain
+):
+    made_up(monkeypatch, losses, [0] * 3 if bleu_every else None, bleu_every)
     lines, recipe = [], {**RECIPE, "warmup_steps": 1}
     # The third evaluation is that of the last step.
-    run(tmp_path, lines, recipe=recipe, evaluate_every=2, max_steps=5)
+    changes = {"evaluate_every": 2, "max_steps": 5, "bleu_every": bleu_every}
+    run(tmp_path, lines, recipe=recipe, **changes)
     reason = "all 5 steps are done. Allow more steps to go on."
-    assert f"The training ends: {reason} {end}" in lines
+    assert f"The training ends: {reason} {end.format(gain)}" in lines
+    lines.clear()
+    run(tmp_path, lines, recipe=recipe, **changes | {"max_steps": 4})
+    reason = "5 steps are done, of 4. Allow more steps to go on."
+    assert f"The training ends: {reason} {end.format(gain)}" in lines
 
 
 def test_other_settings_on_the_same_directory_are_refused_in_one_line(directory):
