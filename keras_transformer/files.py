@@ -10,7 +10,7 @@ import shutil
 import time
 import tomllib
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -120,7 +120,7 @@ def current_file(directory: str | os.PathLike, name: str) -> pathlib.Path:
 
 
 def read_unchanged(
-    directories: Iterable[str | os.PathLike], name: str, read: Callable[[], Any]
+    directories: Sequence[str | os.PathLike], name: str, read: Callable[[], Any]
 ) -> Any:
     """Returns `read()`, which is called again if `atomic_files` replaced the files meanwhile.
 

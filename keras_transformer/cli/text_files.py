@@ -83,8 +83,8 @@ def check_lengths(tokenizer, lines, limit, name, first=1, advice=_LENGTH_ADVICE)
     """
     for number, ids in enumerate(tokenizer.encode_batch(lines), start=first):
         if len(ids) > limit - 1:
-            limit = f"more than the {limit - 1:,} that the model reads"
-            raise UserError(f"{name}, line {number}: {len(ids):,} subwords are {limit}; {advice}.")
+            rule = f"{len(ids):,} subwords are more than the {limit - 1:,} that the model reads"
+            raise UserError(f"{name}, line {number}: {rule}; {advice}.")
 
 
 def chunks(lines: Iterable[str | tuple[str, ...]], size: int) -> Iterator[list]:

@@ -56,7 +56,7 @@ class RequiredTerms:
     [[[5, 4, 3, 0]]]
 
     Reference: Post and Vilar (2018), https://arxiv.org/abs/1804.06609. Differs from it: a term that
-    has begun goes on, and a hypothesis may also have its first tokens without beginning it.
+    has begun goes on, and a hypothesis may contain its first tokens without having begun it.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ def requires_terms(constraints: Sequence[Any]) -> bool:
 def best_with_terms(
     log_probabilities: Tensor, alive: Tensor, state: TermState, eos_id: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the best extensions of beams that are shared among numbers of ids of terms.
+    """Returns the best extensions; hypotheses with 0, 1, 2, ... ids of terms share the beams.
 
     The best extension with each number of ids comes first, then the second best with each number,
     and so on. Only the first `beam` of those without EOS are left to stay alive.
@@ -176,9 +176,9 @@ def best_with_terms(
         number of the term that the token begins, from 1, or 0.
     """
     width = alive.shape[1]
-    # Of one beam, no more can be among the best: one may be EOS.
+    # At most `width` extensions of one beam can be needed, and one more that is EOS.
     values, tokens = top_k(log_probabilities, min(width + 1, log_probabilities.shape[-1]))
-    # Nor can more of the terms that it may begin: all of these have as many ids.
+    # All terms that a beam may begin lead to the same number of ids: `2 * width` are enough.
     terms = ops.argsort(ops.negative(state.scores), axis=1)[:, : 2 * width]
     scores = ops.take_along_axis(state.scores, terms, axis=1)
     first_ids = ops.take_along_axis(state.ids[:, :, 0], terms, axis=1)
@@ -199,13 +199,10 @@ def best_with_terms(
     order = ops.argsort(ops.negative(totals), axis=1)  # [batch, candidates], best first
     is_begun = ops.cast(begun > 0, "int32")
     num_ids = ops.take(ops.reshape(state.num_ids, (-1, width)), parents, axis=1) + is_begun
-    num_ids, is_empty = at(num_ids, order), ops.equal(at(totals, order), _MINUS_INFINITY)
-    # The number of candidates with as many ids that are no worse.
-    most = ops.shape(state.ids)[1] * ops.shape(state.ids)[2]
-    has_ids = ops.equal(ops.expand_dims(num_ids, 2), ops.arange(most + 1, dtype="int32"))
-    counts = ops.cumsum(ops.cast(has_ids, "int32"), axis=1)  # [batch, candidates, ids]
-    ranks = ops.sum(ops.where(has_ids, counts, 0), axis=2)
-    # Sorts by rank, then by total; empty ones are last.
+    is_empty = ops.equal(at(totals, order), _MINUS_INFINITY)
+    largest = ops.shape(state.ids)[1] * ops.shape(state.ids)[2]
+    ranks = _ranks_among_equals(at(num_ids, order), largest)
+    # Sorted by rank, then by total. Extensions of empty beams come last.
     keys = size * ops.where(is_empty, size, ranks) + ops.arange(size, dtype="int32")
     _, best = top_k(ops.negative(keys), 2 * width)
     best = at(order, best)  # [batch, 2 * beam]
@@ -213,3 +210,10 @@ def best_with_terms(
     is_late = ops.cumsum(ops.cast(goes_on, "int32"), axis=1) > width
     totals = ops.where(ops.logical_and(goes_on, is_late), _MINUS_INFINITY, at(totals, best))
     return totals, ops.take(parents, best), at(tokens, best), at(begun, best)
+
+
+def _ranks_among_equals(numbers, largest):
+    """Returns the rank of each entry among those with the same number, from 1, `[batch, n]`."""
+    has_number = ops.equal(ops.expand_dims(numbers, 2), ops.arange(largest + 1, dtype="int32"))
+    counts = ops.cumsum(ops.cast(has_number, "int32"), axis=1)  # [batch, n, numbers]
+    return ops.sum(ops.where(has_number, counts, 0), axis=2)

@@ -53,7 +53,6 @@ def export_saved_model(
             thread per operation (`tf.config.threading.set_intra_op_parallelism_threads(1)`, or the
             model server's `--tensorflow_intra_op_parallelism=1`). The answers stay the same, unless
             they are sampled or use a shortlist.
-
         long_texts: `"split"`: the signature `serving_default` of a translator translates a text of
             several sentences in parts, as `Translator.translate` does; its score is then the mean
             of those of the parts. `"truncate"`: as a whole.

@@ -7,10 +7,10 @@ import numpy as np
 
 
 class Hypothesis(NamedTuple):
-    """A translation that a search found.
+    """An answer that a search found, such as a translation.
 
     Attributes:
-        text: The translation.
+        text: The answer.
         score: The log-probability, in a beam search divided by its length penalty.
         log_probability: Natural logarithm of the probability, with EOS.
         num_tokens: Number of tokens, with EOS.

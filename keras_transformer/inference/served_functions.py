@@ -48,10 +48,9 @@ _FEED_FORWARD = ("inner",), ("outer",)
 class ServedFunctions(abc.ABC):
     """Base class of the signatures of a task, which are its methods.
 
-    They compute with a copy of the pipeline's model in `dtype`, None for the model's, whose
-    matrices are quantized if `quantization` is "int8". `num_streams`
-    parts of a request are searched at the same time. `long_texts` is "split" or "truncate", for
-    tasks that split texts.
+    They compute with a copy of the pipeline's model, in `dtype` (None for the model's), with
+    matrices in int8 if `quantization` is "int8". `num_streams` parts of a request are searched at
+    the same time. `long_texts`, "split" or "truncate", is for tasks that split texts.
 
     Attributes:
         precision: Name of the dtype policy of the copy.

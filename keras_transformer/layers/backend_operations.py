@@ -1,4 +1,4 @@
-"""Operations with an implementation of their own on some backends; elsewhere they are Keras'."""
+"""Operations with a faster or safer implementation on some backends; Keras' own elsewhere."""
 
 import contextlib
 import functools

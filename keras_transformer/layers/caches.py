@@ -141,7 +141,7 @@ def empty_cache(
     """
     length = max_length if window is None else window - 1
     if length is None:
-        # 0, computed from a weight: a constant is a static size, which cannot grow in a loop.
+        # A zero computed from a weight: a constant would be a static size, which cannot grow.
         length = ops.cast(weight[0, 0] < weight[0, 0], "int32")
     keys, values = (ops.zeros((*leading, length, dim), dtype=dtype) for dim in dims)
     if window is None and max_length is None:

@@ -22,7 +22,8 @@ def at_least_float32(dtype: str) -> str:
 def check_shape(name: str, tensor: Any, shape: str, *sizes: Any) -> None:
     """Raises `ValueError` unless `tensor` is None or has the axes of the text `shape`.
 
-    The first axes have these sizes, or 1 if the text says "or 1"; what is no int is not known.
+    The first axes have these sizes, or 1 where the text says "or 1". A size that is not an int is
+    unknown, and is not checked.
     """
     if (found := getattr(tensor, "shape", None)) is None:
         return

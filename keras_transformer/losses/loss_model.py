@@ -41,7 +41,7 @@ class LossModel(MicroBatchModel):
 
     Args:
         transformer: The `Transformer`.
-        label_smoothing: float in [0, 1), which goes to the other ids.
+        label_smoothing: Share in [0, 1) of the target that goes to the other ids.
         convention: "t2t", an equal share for each of the other ids, or "keras", for each id; see
             `LabelSmoothedCrossEntropy`.
         packed: Whether rows hold several sentences.

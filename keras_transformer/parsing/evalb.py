@@ -236,9 +236,8 @@ class _Sentence:
                 self.leaves.append((tag, word))
             elif label is not None:
                 stack[top], top = len(opened), top + 1
-                opened.append(
-                    (label or "TOP" * (top == 1), len(self.leaves))
-                )  # The root has no name.
+                name = label or ("TOP" if top == 1 else "")  # The root may have no label.
+                opened.append((name, len(self.leaves)))
             elif not closing:
                 # EVALB never gets past such a word; here it is left out.
                 self.error = "More than two elements in a bracket"

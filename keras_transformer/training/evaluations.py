@@ -202,28 +202,11 @@ class Evaluations:
         for name, path, size in list(self._candidates(files)):
             if not selects and (candidates or path == checkpoints.best_path):
                 break
-            problem = self._group.in_first(_average, files[-size:], path) if size > 1 else None
-            try:
-                if problem:
-                    raise UserError(problem)
-                load_weights_only(self._model, path)
-            except UserError as damage:
-                if self._group.num_processes > 1 and not problem:
-                    raise  # Other processes may have read the file.
-                error = damage
-                _LOGGER.warning("The weights of %s are left out: %s", name, damage)
+            if damage := self._load_candidate(name, path, files[-size:]):
                 continue
-            quality = 0.0
-            if selects and score is not None:
-                quality = score.evaluate(self._model)
-                others = [f"{score.figure_labels[k]} {v:.2f}" for k, v in score.figures().items()]
-                self._report("  ".join([f"{name}: {score.label} {quality:.2f}", *others]))
-            elif selects:
-                quality = -self.loss()
-                self._report(f"{name}: validation loss {-quality:.3f}")
-            candidates.append((quality, name, path))
+            candidates.append((self._quality(name) if selects else 0.0, name, path))
         if not candidates:
-            raise error
+            raise damage
         # Of equal candidates, `max` returns the first: the average over the first window.
         quality, name, path = max(candidates, key=lambda candidate: candidate[0])
         load_weights_only(self._model, path)
@@ -236,6 +219,32 @@ class Evaluations:
         if score is None:
             return None
         return quality if selects else score.evaluate(self._model)
+
+    def _load_candidate(self, name, path, files):
+        """Loads weights, averaged first if they have several files; returns why if it cannot."""
+        problem = self._group.in_first(_average, files, path) if len(files) > 1 else None
+        try:
+            if problem:
+                raise UserError(problem)
+            load_weights_only(self._model, path)
+        except UserError as damage:
+            if self._group.num_processes > 1 and not problem:
+                raise  # Other processes may have read the file.
+            _LOGGER.warning("The weights of %s are left out: %s", name, damage)
+            return damage
+        return None
+
+    def _quality(self, name):
+        """Returns the score of the weights now, or without one minus their loss; reports it."""
+        score = self._score
+        if score is None:
+            loss = self.loss()
+            self._report(f"{name}: validation loss {loss:.3f}")
+            return -loss
+        quality = score.evaluate(self._model)
+        others = [f"{score.figure_labels[k]} {v:.2f}" for k, v in score.figures().items()]
+        self._report("  ".join([f"{name}: {score.label} {quality:.2f}", *others]))
+        return quality
 
     def _candidates(self, files):
         """Yields name, path and number of averaged checkpoints of every candidate."""
