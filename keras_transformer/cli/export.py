@@ -131,7 +131,7 @@ def run_serve(arguments):
     from keras_transformer.serving.models import find_models
 
     # Errors in the arguments come before TensorFlow is loaded.
-    models, glossary = find_models(arguments.model), read_glossary(arguments)
+    models = find_models(arguments.model, read_glossary(arguments), bool(arguments.quantize))
     given = {name: getattr(arguments, option.name) for name, option in _server_options().items()}
     settings = ServerSettings(**{k: value for k, value in given.items() if value is not None})
     listener = _listen(settings.host, settings.port)
@@ -145,8 +145,6 @@ def run_serve(arguments):
         rule = "The server needs the TensorFlow backend (KERAS_BACKEND=tensorflow)"
         raise UserError(f"{rule}. Received: {backend}")
     server = Server(models, dataclasses.replace(settings, streams=streams))
-    for model in (model for versions in models.values() for model in versions.values()):
-        model.glossary, model.quantize = glossary, bool(arguments.quantize)
     for name in models:
         say(f"loading {name} from {str(server.model(name).path)!r} ...")
         server.model(name).warm_up()

@@ -48,9 +48,14 @@ class Signature:
 class ServedModel:
     """One version of a model: a model directory, or a SavedModel.
 
+    Args:
+        name: Name of the model.
+        version: Number of the version.
+        path: Folder of the model.
+        glossary: `Glossary` of a model directory, or None.
+        quantize: Whether a model directory computes in int8.
+
     Attributes:
-        glossary: `Glossary` of a model directory, to be set before `load`.
-        quantize: Whether a model directory computes in int8, to be set before `load`.
         pipeline: The `Translator` or `Parser` of a model directory; None for a SavedModel.
         signatures: The signatures of a SavedModel that take texts, or those that an export would
             have. Like `pipeline`, it exists after `load`.
@@ -59,10 +64,16 @@ class ServedModel:
     pipeline: Any
     signatures: dict[str, Signature]
 
-    def __init__(self, name: str, version: int, path: pathlib.Path):
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        path: pathlib.Path,
+        glossary: Any = None,
+        quantize: bool = False,
+    ):
         self.name, self.version, self.path = name, version, path
-        self.glossary: Any = None
-        self.quantize = False
+        self.glossary, self.quantize = glossary, quantize
         self._lock = threading.Lock()
 
     def load(self) -> None:
@@ -159,12 +170,15 @@ class ServedModel:
         return read_json(path) if path.is_file() else {}
 
 
-def find_models(texts: Iterable[str]) -> dict[str, dict[int, ServedModel]]:
+def find_models(
+    texts: Iterable[str], glossary: Any = None, quantize: bool = False
+) -> dict[str, dict[int, ServedModel]]:
     """Returns the versions of each model by name; loads nothing.
 
     `texts` are `PATH` or `NAME=PATH`: a model directory, a SavedModel, or a folder of SavedModels
-    with a number for each version. The default name is that of the folder. Raises a `UserError` if
-    there is no model, or two have the same name.
+    with a number for each version. The default name is that of the folder. `glossary` and
+    `quantize` are those of each `ServedModel`. Raises a `UserError` if there is no model, or two
+    have the same name.
     """
     models: dict[str, dict[int, ServedModel]] = {}
     for text in texts:
@@ -177,7 +191,10 @@ def find_models(texts: Iterable[str]) -> dict[str, dict[int, ServedModel]]:
         if not name or {"/", ":"} & set(name) or name in models:
             rule = "Each model needs a name of its own, without / and :, as in NAME=PATH"
             raise UserError(f"{rule}. Received: {name!r}")
-        models[name] = {number: ServedModel(name, number, f) for number, f in folders.items()}
+        models[name] = {
+            number: ServedModel(name, number, folder, glossary, quantize)
+            for number, folder in folders.items()
+        }
     return models
 
 

@@ -70,12 +70,9 @@ def pairs(model: ServedModel, texts: list[str], answers: list[str], *languages: 
 
 def _in_languages(model, languages):
     """Returns the pipeline of a model in the languages of the first text."""
-    pipeline = model.pipeline
-    return (
-        pipeline.with_languages(*(codes[0] or None for codes in languages))
-        if languages
-        else pipeline
-    )
+    if not languages:
+        return model.pipeline
+    return model.pipeline.with_languages(*(codes[0] or None for codes in languages))
 
 
 def _are_long(texts):

@@ -87,8 +87,7 @@ def test_a_model_in_bfloat16_is_warned_of(precision, is_fast, warns, tmp_path, m
 def test_a_model_directory_is_served_in_int8(tmp_path):
     expected = Translator.load(tiny_translator().save(tmp_path / "model"))
     expected.quantize()
-    [model] = find_models([str(tmp_path / "model")])["model"].values()
-    model.quantize = True
+    [model] = find_models([str(tmp_path / "model")], quantize=True)["model"].values()
     model.load()
     text = sentence(5)
     answer = model.signatures["serving_default"]({"text": [text.encode()]})
@@ -101,7 +100,6 @@ def test_a_model_directory_is_served_in_int8(tmp_path):
 
 def test_a_saved_model_is_not_quantized_again(tmp_path):
     (tmp_path / "saved_model.pb").touch()
-    [model] = find_models([f"model={tmp_path}"])["model"].values()
-    model.quantize = True
+    [model] = find_models([f"model={tmp_path}"], quantize=True)["model"].values()
     with pytest.raises(UserError, match="--quantize of serve is for model directories"):
         model.load()
