@@ -32,38 +32,52 @@ def short_names() -> contextlib.AbstractContextManager:
 
 
 def dropout(inputs: Tensor, rate: float, seed_generator: keras.random.SeedGenerator) -> Tensor:
-    """Drops inputs at random, as `keras.random.dropout`.
+    """Drops inputs at random, like `keras.random.dropout`.
 
-    On TensorFlow, and torch on a CPU, with 16 random bits for each input, half as many as they
-    draw: drawing is most of the cost of dropout on a CPU. The rate is rounded to a multiple of
-    2^-16, and the scale is computed from the rounded rate, so that the expectation stays exact. On
-    JAX with random words that take a fifth of the operations of JAX's.
+    Drawing random numbers is most of the cost of dropout on a CPU, so TensorFlow, and torch on a
+    CPU, draw 16 bits for each input. The rate is then rounded to a multiple of 2^-16, and the scale
+    is that of the rounded rate, so the expectation stays exact. JAX takes `_random_words`, which
+    needs a fifth of the operations of its own generator.
     """
-    threshold = min(round(rate * 2**16), 2**16 - 1)
-    scale = 2**16 / (2**16 - threshold)
+    if _IS_TENSORFLOW:
+        return _dropout_tensorflow(inputs, rate, seed_generator.next())
     if _IS_JAX:
         keep = _random_words(inputs.shape, seed_generator.next()) >= np.uint32(rate * 2**32)
         return ops.where(keep, inputs / (1 - rate), 0)
     if _IS_TORCH and inputs.device.type == "cpu":
-        # An odd constant keeps the masks of neighboring seeds apart; the generator uses 32 bits.
-        seed, counter = seed_generator.next().tolist()
-        generator = torch.Generator().manual_seed((seed * 1_640_531_527 + counter) % 2**32)
-        words = torch.empty(-(-inputs.numel() // 4), dtype=torch.int64)
-        words.random_(-(2**63), None, generator=generator)
-        halves = words.view(torch.int16)[: inputs.numel()].reshape(inputs.shape)
-        mask = torch.empty_like(inputs)
-        return inputs * torch.ge(halves, threshold - 2**15, out=mask).mul_(scale)
-    if not _IS_TENSORFLOW:
-        return keras.random.dropout(inputs, rate, seed=seed_generator)
+        return _dropout_torch(inputs, rate, seed_generator.next())
+    return keras.random.dropout(inputs, rate, seed=seed_generator)
+
+
+def _threshold_and_scale(rate):
+    """Returns which numbers of 16 bits are dropped, those below, and the scale of the others."""
+    threshold = min(round(rate * 2**16), 2**16 - 1)
+    return threshold, 2**16 / (2**16 - threshold)
+
+
+def _dropout_tensorflow(inputs, rate, seed):
+    threshold, scale = _threshold_and_scale(rate)
     size = tf.size(inputs)
     words = tf.random.stateless_uniform(
-        [(size + 1) // 2], seed=seed_generator.next(), minval=None, maxval=None, dtype=tf.int32
+        [(size + 1) // 2], seed=seed, minval=None, maxval=None, dtype=tf.int32
     )
     halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size]
     keep = tf.reshape(halves >= tf.constant(threshold, tf.uint16), tf.shape(inputs))
     outputs = inputs * (tf.cast(keep, inputs.dtype) * tf.cast(scale, inputs.dtype))
     outputs.set_shape(inputs.shape)
     return outputs
+
+
+def _dropout_torch(inputs, rate, seed):
+    threshold, scale = _threshold_and_scale(rate)
+    # An odd constant keeps the masks of neighboring seeds apart; the generator uses 32 bits.
+    number, counter = seed.tolist()
+    generator = torch.Generator().manual_seed((number * 1_640_531_527 + counter) % 2**32)
+    words = torch.empty(-(-inputs.numel() // 4), dtype=torch.int64)
+    words.random_(-(2**63), None, generator=generator)
+    halves = words.view(torch.int16)[: inputs.numel()].reshape(inputs.shape)
+    mask = torch.empty_like(inputs)
+    return inputs * torch.ge(halves, threshold - 2**15, out=mask).mul_(scale)
 
 
 def _random_words(shape, seed):
