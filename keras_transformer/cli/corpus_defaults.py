@@ -12,6 +12,8 @@ CHOSEN: dict[str, str] = {
     "num_encoder_layers": "fewer layers learn faster from little text",
     "num_decoder_layers": "fewer layers learn faster from little text",
     "dropout": "less text needs more dropout against overfitting",
+    "attention_dropout": "only little text needs dropout of attention weights too",
+    "activation_dropout": "only little text needs dropout inside feed-forward layers too",
     "vocab_size": "large enough for whole words, small enough that subwords occur often",
     "tokens_per_batch": "small enough for many steps in an epoch",
     "warmup_steps": "a small share of the steps",
@@ -22,11 +24,11 @@ CHOSEN: dict[str, str] = {
 }
 # Maximum number of training pairs, and the values of the settings in the order of `CHOSEN`.
 _BY_PAIRS = (
-    (5_000, ("small", 2, 2, 0.3, 4_000, 1_024, 400, 8_000, 200, 100, 5)),
-    (20_000, ("small", 2, 2, 0.2, 6_000, 1_024, 400, 12_000, 400, 100, 8)),
-    (60_000, ("small", 2, 2, 0.2, 8_000, 1_024, 400, 20_000, 500, 100, 10)),
-    (500_000, ("small", 3, 3, 0.2, 8_000, 4_096, 1_000, 40_000, 1_000, 500, 10)),
-    (float("inf"), ("base", 6, 6, 0.1, 32_000, 25_000, 4_000, 100_000, 3_000, 1_500, 10)),
+    (5_000, ("small", 2, 2, 0.3, 0.2, 0.2, 4_000, 1_024, 400, 8_000, 200, 100, 5)),
+    (20_000, ("small", 2, 2, 0.2, 0.0, 0.0, 6_000, 1_024, 400, 12_000, 400, 100, 8)),
+    (60_000, ("small", 2, 2, 0.2, 0.0, 0.0, 8_000, 1_024, 400, 20_000, 500, 100, 10)),
+    (500_000, ("small", 3, 3, 0.2, 0.0, 0.0, 8_000, 4_096, 1_000, 40_000, 1_000, 500, 10)),
+    (float("inf"), ("base", 6, 6, 0.1, 0.0, 0.0, 32_000, 25_000, 4_000, 100_000, 3_000, 1_500, 10)),
 )
 _ASSUMED_PAIRS = 100_000  # without a corpus, as for a plan or a TOML file
 _CHARACTER_PAIRS = 100_000  # of each corpus, whose characters are counted
@@ -85,8 +87,10 @@ def _unset(values):
         return []
     known: tuple[str, ...] = ()
     if values["start_from"]:
-        known = ("preset", "num_encoder_layers", "num_decoder_layers", "dropout", "vocab_size")
-        known += ("warmup_steps",)
+        known = ("preset", "num_encoder_layers", "num_decoder_layers", "dropout")
+        known += ("attention_dropout", "activation_dropout", "vocab_size", "warmup_steps")
     elif values["vocabulary"] or values["prepared"] or values["vocabulary_type"] == "subword":
         known = ("vocab_size",)
+    if values["flash_attention"]:  # It drops no attention weights.
+        known += ("attention_dropout",)
     return [name for name in CHOSEN if values[name] is None and name not in known]

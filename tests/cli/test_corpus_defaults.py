@@ -57,6 +57,7 @@ def test_all_of_them_are_chosen_and_each_is_said_with_a_reason(size):
         ("--dropout 0.25 --max-steps 7", CHOSEN - {"dropout", "max_steps"}),
         ("--start-from model --max-steps 7", ADAPTED - {"max_steps"}),
         ("--vocabulary v.model", CHOSEN - {"vocab_size"}),
+        ("--flash-attention", CHOSEN - {"attention_dropout"}),
         ("--vocabulary-type subword", CHOSEN - {"vocab_size"}),
     ],
 )
