@@ -1,4 +1,4 @@
-"""What `train` learns from a few thousand pairs, by the number of subwords.
+"""BLEU of models that `train` makes from a few thousand pairs, with vocabularies of several sizes.
 
 Usage: KERAS_TRANSFORMER_DATA=DIR python benchmarks/little_text.py multi30k|tatoeba
            [--pairs 5000] [--vocab-size 1000 4000] [--steps 2000] [OPTIONS of train...]

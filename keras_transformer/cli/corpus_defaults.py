@@ -69,8 +69,9 @@ def choose_vocab_size(corpus: Iterable[tuple[str, str]]) -> int:
     """Returns the vocabulary size for a corpus, which has a length."""
     # Scripts with many characters need more subwords, because each character is one.
     characters: set[str] = set()
-    for each in getattr(corpus, "corpora", {"": corpus}).values():  # of a `MixedCorpus`
-        for source, target in itertools.islice(each, _CHARACTER_PAIRS):
+    parts = getattr(corpus, "corpora", {"": corpus}).values()  # A `MixedCorpus` has several.
+    for part in parts:
+        for source, target in itertools.islice(part, _CHARACTER_PAIRS):
             characters.update(source, target)
     return max(_row(corpus)["vocab_size"], _RESERVED_PIECES + 2 * len(characters))
 

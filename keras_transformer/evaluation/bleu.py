@@ -202,8 +202,8 @@ def compare_systems(
 
     Both systems are scored on 1,000 samples of the texts, drawn with replacement. The seed is
     sacreBLEU's, 12345 unless the environment variable `SACREBLEU_SEED` says otherwise. Differs from
-    sacreBLEU: `p_value` is twice its p, which counts differences in one direction only. Fewer than
-    100 texts are warned of, because p is then too small.
+    sacreBLEU: `p_value` is twice its p, which counts differences in one direction only. With fewer
+    than 100 texts, p is too small, and a warning says so.
 
     Args:
         hypotheses: The translations of the system.

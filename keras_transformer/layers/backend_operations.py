@@ -36,8 +36,8 @@ def dropout(inputs: Tensor, rate: float, seed_generator: keras.random.SeedGenera
 
     Drawing random numbers is most of the cost of dropout on a CPU, so TensorFlow, and torch on a
     CPU, draw 16 bits for each input. The rate is then rounded to a multiple of 2^-16, and the scale
-    is that of the rounded rate, so the expectation stays exact. JAX takes `_random_words`, which
-    needs a fifth of the operations of its own generator.
+    is that of the rounded rate, so the expectation stays exact. On JAX, `_random_words` needs a
+    fifth of the operations of JAX's generator.
     """
     if _IS_TENSORFLOW:
         return _dropout_tensorflow(inputs, rate, seed_generator.next())
@@ -50,7 +50,7 @@ def dropout(inputs: Tensor, rate: float, seed_generator: keras.random.SeedGenera
 
 
 def _threshold_and_scale(rate):
-    """Returns which numbers of 16 bits are dropped, those below, and the scale of the others."""
+    """Returns the smallest random number of 16 bits that keeps an input, and the scale of it."""
     threshold = min(round(rate * 2**16), 2**16 - 1)
     return threshold, 2**16 / (2**16 - threshold)
 

@@ -47,7 +47,7 @@ class CompositeLayer(keras.layers.Layer):
         self.quantized_parts: dict[str, Any] = {}  # Parts to quantize in `build`.
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Not in `call`: Keras may build the layer before it, and not trace it for symbolic tensors.
+        # Not in `call`: Keras builds the layer before, and may not call it for symbolic tensors.
         if is_composite(self):
             self._check_inputs(*args, **kwargs)
         return super().__call__(*args, **kwargs)

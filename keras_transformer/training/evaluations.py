@@ -221,7 +221,7 @@ class Evaluations:
         return quality if selects else score.evaluate(self._model)
 
     def _load_candidate(self, name, path, files):
-        """Loads weights, averaged first if they have several files; returns why if it cannot."""
+        """Loads the weights, or the average of several files; returns the error if that fails."""
         problem = self._group.in_first(_average, files, path) if len(files) > 1 else None
         try:
             if problem:
@@ -235,7 +235,7 @@ class Evaluations:
         return None
 
     def _quality(self, name):
-        """Returns the score of the weights now, or without one minus their loss; reports it."""
+        """Returns the score of the loaded weights, or minus their loss; the higher, the better."""
         score = self._score
         if score is None:
             loss = self.loss()

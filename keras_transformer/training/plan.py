@@ -312,7 +312,8 @@ def _check_processes(resumes, settings, fingerprint, data):
 def _reason_to_end(progress, max_steps, settings):
     limit, patience = settings.max_minutes, settings.patience
     if progress.step > max_steps:
-        return f"{progress.step:,} steps are done, of {max_steps:,}. Allow more steps to go on."
+        done = f"{progress.step:,} steps are done, more than the {max_steps:,} allowed"
+        return f"{done}. Allow more steps to go on."
     if progress.step == max_steps:
         return f"all {max_steps:,} steps are done. Allow more steps to go on."
     if limit is not None and progress.minutes >= limit:

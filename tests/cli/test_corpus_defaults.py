@@ -83,3 +83,9 @@ def test_a_training_that_goes_on_keeps_what_was_chosen(tmp_path):
     kept = keep_settings(values)
     names = ("preset", "dropout", "warmup_steps", "patience")
     assert [kept[name] for name in names] == ["small", 0.3, 7, 9]
+
+
+def test_settings_are_printed_as_a_training_that_goes_on_keeps_them(tmp_path, succeed):
+    TrainingSettings("small", {"dropout": 0.3}, vocab_size=777).save(tmp_path, {})
+    printed = succeed("train", "--output", tmp_path, "--print-config").output
+    assert "vocab_size = 777\n" in printed and "dropout = 0.3\n" in printed

@@ -135,6 +135,15 @@ class TestF1OnDev:
         assert callback.samples(5) == [("the dog", str(trees[0]), str(trees[0])),
                                        ("a cat sees", "", str(trees[1]))]  # fmt: skip
 
+    def test_a_score_takes_the_compiled_parser_of_another(self):
+        source, target = self.TOKENIZERS
+        model = parsing_model(target, vocab_size=source.vocab_size)
+        first, second = (F1OnDev(toy_trees(2), source, target) for _ in range(2))
+        first.evaluate(model)
+        second.pipeline = first.pipeline
+        second.evaluate(model)
+        assert second.pipeline is first.pipeline
+
     def test_a_limit_draws_once_and_keeps_the_order(self):
         trees = toy_trees(40)
         chosen = F1OnDev(trees, *self.TOKENIZERS, limit=10).trees

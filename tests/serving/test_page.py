@@ -9,7 +9,9 @@ import pytest
 
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.inference.sentences import SentenceProfile
+from keras_transformer.models import TransformerConfig
 from keras_transformer.serving.models import ServedModel
+from keras_transformer.serving.page import _facts
 from tests.serving.echo import EchoModel, serving
 from tests.tiny_translator import sentence, tiny_translator
 
@@ -56,6 +58,13 @@ def test_the_page_has_the_card_of_each_model(client, translator):
     }  # fmt: skip
     assert tiny["note"] == "" and saved["note"].startswith("From a SavedModel")
     assert saved["facts"] == [] and saved["title"] == "Model"
+
+
+def test_the_card_of_a_parser_has_its_f1(tmp_path):
+    (tmp_path / "history.csv").write_text("step,valid_f1\n10,61.25\n20,70.5\n")
+    model = TransformerConfig(vocab_size=100).to_dict()
+    facts = dict(_facts({"model": model, "task": "parsing"}, tmp_path))
+    assert facts["Validation F1"] == "70.5"
 
 
 def test_the_browser_runs_the_scripts_of_the_page_only(client):

@@ -228,7 +228,7 @@ def test_the_end_says_whether_more_steps_may_help(
     assert f"The training ends: {reason} {end.format(gain)}" in lines
     lines.clear()
     run(tmp_path, lines, recipe=recipe, **changes | {"max_steps": 4})
-    reason = "5 steps are done, of 4. Allow more steps to go on."
+    reason = "5 steps are done, more than the 4 allowed. Allow more steps to go on."
     assert f"The training ends: {reason} {end.format(gain)}" in lines
 
 
