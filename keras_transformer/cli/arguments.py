@@ -291,9 +291,14 @@ def add_batch_options(parser):
 
 
 def add_quantize_option(group) -> None:
-    """Adds `--quantize`."""
+    """Adds `--quantize` and `--engine`."""
     text = "quantize the matrices in int8: faster for large models on x86; changes some answers"
     add_options(group, {"--quantize TYPE": text}, choices=("int8",))
+    text = (
+        "program that searches instead of Keras: ctranslate2, faster for small models, with a beam "
+    )
+    text += "search of its own that changes some answers (pip install '.[ctranslate2]')"
+    add_options(group, {"--engine NAME": text}, choices=("ctranslate2",))
 
 
 def add_long_lines(group, choices: Sequence[str], default: str, note: str = "") -> None:
@@ -310,14 +315,22 @@ def load_pipeline(arguments, task: str, precision: str = "auto") -> tuple[Any, d
     """
     glossary = read_glossary(arguments)
     num_streams = load_backend_in_streams(arguments.streams)
-    if arguments.quantize:  # Beside products in int8, the other type matters little.
+    if arguments.engine and arguments.precision:
+        rule = "--precision is for Keras; ctranslate2 computes in float32 or --quantize"
+        raise UserError(f"{rule}. Received: --precision {arguments.precision}")
+    # Beside products in int8, the other type matters little.
+    if arguments.quantize or arguments.engine:
         precision = "float32"
     dtype = arguments.precision or precision
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=dtype)
-    if arguments.quantize:
-        pipeline.quantize()
     if glossary is not None:
         glossary.give_to(pipeline)
     use_shortlist(pipeline, arguments)
+    if arguments.engine:
+        from keras_transformer.export import CTranslate2Engine
+
+        pipeline.engine = CTranslate2Engine(pipeline, arguments.quantize, num_streams)
+    elif arguments.quantize:
+        pipeline.quantize()
     options = {"batch_size": arguments.batch_size, "num_streams": num_streams}
     return pipeline, options | {"search": choose_search(arguments, pipeline.search)}

@@ -131,7 +131,9 @@ def run_serve(arguments):
     from keras_transformer.serving.models import find_models
 
     # Errors in the arguments come before TensorFlow is loaded.
-    models = find_models(arguments.model, read_glossary(arguments), bool(arguments.quantize))
+    models = find_models(
+        arguments.model, read_glossary(arguments), arguments.quantize, arguments.engine
+    )
     given = {name: getattr(arguments, option.name) for name, option in _server_options().items()}
     settings = ServerSettings(**{k: value for k, value in given.items() if value is not None})
     listener = _listen(settings.host, settings.port)

@@ -6,6 +6,7 @@ from keras_transformer import lazy_names
 _MODULES = {
     "formats": ["check_export_directory", "export"],
     "ctranslate2": ["export_ctranslate2"],
+    "ctranslate2_engine": ["CTranslate2Engine"],
     "runtimes": ["export_litert", "export_onnx"],
     "saved_model": ["export_saved_model"],
     "transformers": ["export_transformers"],

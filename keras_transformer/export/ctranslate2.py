@@ -52,13 +52,18 @@ def export_ctranslate2(
     OpenNMT".
     """
     with export_folder(translator, directory, "ctranslate2", quantization=quantization) as aside:
-        from ctranslate2 import specs
-
-        specification = _specification(translator, specs)
-        specification.validate()
-        specification.optimize(quantization=quantization)
-        specification.save(str(aside))
+        write_ctranslate2(translator, aside, quantization)
     return pathlib.Path(directory)
+
+
+def write_ctranslate2(translator: Translator, folder: pathlib.Path, quantization: str | None):
+    """Writes a model and its vocabularies into a folder, for `export_ctranslate2`."""
+    from ctranslate2 import specs
+
+    specification = _specification(translator, specs)
+    specification.validate()
+    specification.optimize(quantization=quantization)
+    specification.save(str(folder))
 
 
 def _specification(translator, specs):

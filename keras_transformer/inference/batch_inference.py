@@ -29,6 +29,7 @@ from keras_transformer.layers.tensors import Tensor
 # Source lengths are rounded up to a multiple, because each shape compiles a function on JAX and a
 # oneDNN kernel on TensorFlow. On JAX, answer lengths are too, and batch sizes to powers of 2.
 _LENGTH_MULTIPLE = 32 if keras.config.backend() == "jax" else 8
+NOT_IN_ENGINES = "CTranslate2 has no glossaries and shortlists: search in Keras."
 # Maximum number of padded source and target positions in a batch, over all hypotheses.
 MAX_BATCH_TOKENS = 32_768
 # Default maximum of sentences in a batch to search, and of hypotheses: sentences times beams.
@@ -127,11 +128,13 @@ class BatchInference:
 
     Attributes:
         shortlist: `Shortlist` of the tokens that searches choose from; None for all tokens.
+        engine: Searches instead of Keras, such as a `CTranslate2Engine`; None for Keras.
     """
 
     def __init__(self, model, tokenizer: Tokenizer, make_constraint: Callable | None = None):
         self.model, self._tokenizer = model, tokenizer
         self.shortlist: Shortlist | None = None
+        self.engine: Any = None
         self._make_constraint = make_constraint
         self._compiled = CompiledFunctions(model)
         self._kernels: ConstantKernels | None = None
@@ -208,6 +211,10 @@ class BatchInference:
         begin with, of which the first `num_given` cost nothing, and `terms` are lists of ids that
         they contain. `seed_offset` is added to the seed of a search that samples.
         """
+        if self.engine is not None:
+            if self.shortlist is not None or any(terms or ()):
+                raise UserError(NOT_IN_ENGINES)
+            return self.engine.search(sources, max_lengths, search, prefixes)
         inputs = {"source": self._padded(sources)}
         batch_size = len(inputs["source"])
         inputs["max_lengths"] = _pad_with_ones(max_lengths, batch_size)  # Padding ends at once.

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import keras_transformer
 from keras_transformer.data.tokenizer import EOS_ID, PAD_ID
-from keras_transformer.decoding import search_to_dict
+from keras_transformer.decoding import SearchResult, search_to_dict
 from keras_transformer.inference.batch_inference import (
     default_batch_size,
     encode_and_search,
@@ -50,7 +50,8 @@ class ServedFunctions(abc.ABC):
 
     They compute with a copy of the pipeline's model, in `dtype` (None for the model's), with
     matrices in int8 if `quantization` is "int8". `num_streams` parts of a request are searched at
-    the same time. `long_texts`, "split" or "truncate", is for tasks that split texts.
+    the same time. `long_texts`, "split" or "truncate", is for tasks that split texts. `engine`
+    searches instead of the model, for functions that are not saved.
 
     Attributes:
         precision: Name of the dtype policy of the copy.
@@ -70,8 +71,9 @@ class ServedFunctions(abc.ABC):
         num_streams=1,
         long_texts="split",
         quantization=None,
+        engine=None,
     ):
-        self._pipeline, self._num_streams = pipeline, num_streams
+        self._pipeline, self._num_streams, self._engine = pipeline, num_streams, engine
         self._splits = long_texts == "split"
         self._model = copy_of(pipeline.model, dtype, StoredTransformer)
         if quantization is not None:
@@ -176,7 +178,10 @@ class ServedFunctions(abc.ABC):
                 listed = tf.concat([[PAD_ID], *given], axis=0)
                 options["token_ids"] = shortlist.token_ids_in_graph(source, listed)
             limits_here = tf.gather(limits, rows)
-            result = encode_and_search(self._model, source, limits_here, search, **options)
+            if self._engine is None:
+                result = encode_and_search(self._model, source, limits_here, search, **options)
+            else:
+                result = _search_with(self._engine, source, limits_here, search, prefixes)
             missing = longest_limit - tf.shape(result.tokens)[2]
             tokens = tf.pad(result.tokens, [[0, 0], [0, 0], [0, missing]], constant_values=PAD_ID)
             return tf.cast(result.scores, tf.float32), tokens
@@ -199,6 +204,21 @@ class ServedFunctions(abc.ABC):
         scores, tokens = tf.cond(tf.size(order) > 0, search_chunks, no_answers)
         scores = tf.where((lengths == 0)[:, None], 0.0, scores)
         return write(tokens, scores), scores
+
+
+def _search_with(engine, source, limits, search, prefixes):
+    """Returns the `SearchResult` of an engine in Python, which no SavedModel can hold."""
+
+    def run(source, limits, *prefixes):
+        source = [row[row != PAD_ID].tolist() for row in source]
+        return engine.search(source, limits.tolist(), search, *(ids.tolist() for ids in prefixes))
+
+    inputs = [source, limits] if prefixes is None else [source, limits, prefixes]
+    types = tf.int32, tf.float32, tf.float32, tf.int32
+    tokens, *others = tf.numpy_function(run, inputs, types, stateful=False)
+    num_answers = getattr(search, "n_best", 1)
+    others = [tf.ensure_shape(other, [None, num_answers]) for other in others]
+    return SearchResult(tf.ensure_shape(tokens, [None, num_answers, None]), *others)
 
 
 def _with_weights(method, kernels):

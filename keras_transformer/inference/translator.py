@@ -3,7 +3,7 @@
 import logging
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from keras import ops
@@ -110,6 +110,15 @@ class Translator(Pipeline):
     @shortlist.setter
     def shortlist(self, shortlist: Shortlist | None) -> None:
         self._inference.shortlist = shortlist
+
+    @property
+    def engine(self) -> Any:
+        """The `export.CTranslate2Engine` that searches; None for Keras."""
+        return self._inference.engine
+
+    @engine.setter
+    def engine(self, engine: Any) -> None:
+        self._inference.engine = engine
 
     def translate(
         self,

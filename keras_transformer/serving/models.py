@@ -53,7 +53,8 @@ class ServedModel:
         version: Number of the version.
         path: Folder of the model.
         glossary: `Glossary` of a model directory, or None.
-        quantize: Whether a model directory computes in int8.
+        quantize: `"int8"` for a model directory that computes in int8, or None.
+        engine: `"ctranslate2"` for a translator that searches in CTranslate2, or None.
 
     Attributes:
         pipeline: The `Translator` or `Parser` of a model directory; None for a SavedModel.
@@ -70,10 +71,11 @@ class ServedModel:
         version: int,
         path: pathlib.Path,
         glossary: Any = None,
-        quantize: bool = False,
+        quantize: str | None = None,
+        engine: str | None = None,
     ):
         self.name, self.version, self.path = name, version, path
-        self.glossary, self.quantize = glossary, quantize
+        self.glossary, self.quantize, self.engine = glossary, quantize, engine
         self._lock = threading.Lock()
 
     def load(self) -> None:
@@ -88,13 +90,18 @@ class ServedModel:
         from keras_transformer.inference.tasks import get_task
 
         task = get_task(read_config(self.path)["task"])
-        dtype = "float32" if self.quantize else "auto"
+        dtype = "float32" if self.quantize or self.engine else "auto"
         self.pipeline = pipeline = task.pipeline.load(self.path, dtype=dtype)
-        if self.quantize:
-            pipeline.quantize()
         if self.glossary is not None:
             self.glossary.give_to(pipeline)
-        served = task.served_functions(pipeline, pipeline.search)
+        options = {}
+        if self.engine:
+            from keras_transformer.export import CTranslate2Engine
+
+            options["engine"] = CTranslate2Engine(pipeline, self.quantize)
+        elif self.quantize:
+            pipeline.quantize()
+        served = task.served_functions(pipeline, pipeline.search, **options)
         functions = {name: getattr(served.module, name) for name in served.inputs}
         return {name: Signature(served.inputs[name], f) for name, f in functions.items()}
 
@@ -104,9 +111,10 @@ class ServedModel:
 
         from keras_transformer.models.weight_files import has_fast_bfloat16
 
-        if self.glossary is not None or self.quantize:
-            option = "--quantize" if self.quantize else "--glossary"
-            rule = f"{option} of serve is for model directories, that of export for SavedModels"
+        given = {"--glossary": self.glossary, "--quantize": self.quantize}
+        given["--engine"] = self.engine
+        if option := next((name for name, value in given.items() if value), None):
+            rule = f"{option} of serve is for model directories; a SavedModel has its own settings"
             raise UserError(f"{rule}. Received: {str(self.path)!r}")
         if "bfloat16" in self.card.get("precision", "") and not has_fast_bfloat16():
             message = "%s computes in bfloat16, which may be slow on this machine: export it with "
@@ -171,13 +179,16 @@ class ServedModel:
 
 
 def find_models(
-    texts: Iterable[str], glossary: Any = None, quantize: bool = False
+    texts: Iterable[str],
+    glossary: Any = None,
+    quantize: str | None = None,
+    engine: str | None = None,
 ) -> dict[str, dict[int, ServedModel]]:
     """Returns the versions of each model by name; loads nothing.
 
     `texts` are `PATH` or `NAME=PATH`: a model directory, a SavedModel, or a folder of SavedModels
-    with a number for each version. The default name is that of the folder. `glossary` and
-    `quantize` are those of each `ServedModel`. Raises a `UserError` if there is no model, or two
+    with a number for each version. The default name is that of the folder. `glossary`, `quantize`
+    and `engine` are those of each `ServedModel`. Raises a `UserError` if there is no model, or two
     have the same name.
     """
     models: dict[str, dict[int, ServedModel]] = {}
@@ -192,7 +203,7 @@ def find_models(
             rule = "Each model needs a name of its own, without / and :, as in NAME=PATH"
             raise UserError(f"{rule}. Received: {name!r}")
         models[name] = {
-            number: ServedModel(name, number, folder, glossary, quantize)
+            number: ServedModel(name, number, folder, glossary, quantize, engine)
             for number, folder in folders.items()
         }
     return models

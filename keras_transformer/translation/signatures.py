@@ -45,6 +45,7 @@ class TranslatorFunctions(ServedFunctions):
         num_streams=1,
         long_texts="split",
         quantization=None,
+        engine=None,
     ):
         tokenizers = pipeline.source_tokenizer, pipeline.target_tokenizer
         self.has_languages = all(tokenizer.language_ids for tokenizer in tokenizers)
@@ -54,7 +55,7 @@ class TranslatorFunctions(ServedFunctions):
                 raise UserError(f"{rule}'s: export without the shortlist")
             named = {n: (*texts, *LANGUAGES) for n, texts in self.inputs.items() if n != "limits"}
             self.inputs = self.inputs | named
-        super().__init__(pipeline, search, dtype, num_streams, long_texts, quantization)
+        super().__init__(pipeline, search, dtype, num_streams, long_texts, quantization, engine)
         if self.has_languages:
             self.module.languages = [_language_table(tokenizer) for tokenizer in tokenizers]
             codes = {number: code for code, number in reversed(tokenizers[0].language_ids.items())}

@@ -95,3 +95,15 @@ def test_answers_are_those_of_a_quantized_translator(succeed, saved_model_direct
     assert outcome.output.splitlines() == translator.translate(LINES)
     assert "Computing in " not in outcome.errors
     assert "Computing in " in succeed("translate", *options).errors
+
+
+def test_ctranslate2_searches(succeed, refuse, saved_model_directory, text):
+    pytest.importorskip("ctranslate2", reason="pip install ctranslate2")
+    options = ["translate", "--model", saved_model_directory, "--input", text("in.txt", LINES)]
+    options += ["--beam-size", 1]
+    outcome = succeed(*options, "--engine", "ctranslate2")
+    assert outcome.output == succeed(*options).output
+    refused = refuse(*options, "--engine", "ctranslate2", "--keep-placeholders")
+    assert "no glossaries" in refused
+    refused = refuse(*options, "--engine", "ctranslate2", "--precision", "bfloat16")
+    assert "--precision is for Keras" in refused

@@ -87,7 +87,7 @@ def test_a_model_in_bfloat16_is_warned_of(precision, is_fast, warns, tmp_path, m
 def test_a_model_directory_is_served_in_int8(tmp_path):
     expected = Translator.load(tiny_translator().save(tmp_path / "model"))
     expected.quantize()
-    [model] = find_models([str(tmp_path / "model")], quantize=True)["model"].values()
+    [model] = find_models([str(tmp_path / "model")], quantize="int8")["model"].values()
     model.load()
     text = sentence(5)
     answer = model.signatures["serving_default"]({"text": [text.encode()]})
@@ -98,8 +98,9 @@ def test_a_model_directory_is_served_in_int8(tmp_path):
     assert model.pipeline.model.target_embedding.embedding.quantization_mode == "int8"
 
 
-def test_a_saved_model_is_not_quantized_again(tmp_path):
+@pytest.mark.parametrize("option", [{"quantize": "int8"}, {"engine": "ctranslate2"}], ids=str)
+def test_a_saved_model_has_its_own_settings(option, tmp_path):
     (tmp_path / "saved_model.pb").touch()
-    [model] = find_models([f"model={tmp_path}"], quantize=True)["model"].values()
-    with pytest.raises(UserError, match="--quantize of serve is for model directories"):
+    [model] = find_models([f"model={tmp_path}"], **option)["model"].values()
+    with pytest.raises(UserError, match=f"--{next(iter(option))} of serve is for model direct"):
         model.load()
