@@ -10,12 +10,12 @@ import tensorflow as tf
 from keras_transformer.data import PAD_ID, SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch, MinimumLength, Sampling
 from keras_transformer.export import export_saved_model
-from keras_transformer.inference import Shortlist, Translator, served_functions
-from keras_transformer.inference.served_functions import (
+from keras_transformer.inference import Shortlist, Translator, stored_kernels
+from keras_transformer.inference.served_functions import starts_of_chunks
+from keras_transformer.inference.stored_kernels import (
     StoredKernels,
     StoredTransformer,
     multiply_few_rows,
-    starts_of_chunks,
 )
 from keras_transformer.models import Ensemble, weight_files
 from keras_transformer.models.ensemble import copy_of
@@ -38,7 +38,7 @@ TEXTS = [sentence(1 + seed % 12, seed) for seed in range(24)]
 
 
 def set_amx(monkeypatch, has_amx):
-    for module in (served_functions, weight_files):
+    for module in (stored_kernels, weight_files):
         monkeypatch.setattr(module, "has_amx", lambda: has_amx)
 
 
@@ -49,7 +49,7 @@ def set_amx(monkeypatch, has_amx):
 ])  # fmt: skip
 def test_logits_are_those_of_the_model(amx, num_parts, dtype, settings, monkeypatch):
     set_amx(monkeypatch, amx)
-    monkeypatch.setattr(served_functions, "_MIN_PART_SIZE", 10)
+    monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 10)
     monkeypatch.setattr(weight_files, "_LARGE", 100)
     model = copy_of(tiny_model(1, **settings), dtype)
     randomize(model)
@@ -86,7 +86,7 @@ def test_logits_are_those_of_the_model(amx, num_parts, dtype, settings, monkeypa
 ])  # fmt: skip
 def test_parts_of_a_product(num_rows, num_parts, amx, dtype, monkeypatch):
     set_amx(monkeypatch, amx)
-    monkeypatch.setattr(served_functions, "_MIN_PART_SIZE", 6)
+    monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 6)
     # Small integers, whose products and sums are exact in bfloat16.
     rows = GENERATOR.integers(-3, 4, (num_rows, 6)).astype("float32")
     transpose = GENERATOR.integers(-3, 4, (7, 6)).astype("float32")
