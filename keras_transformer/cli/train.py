@@ -112,7 +112,7 @@ def _train(commands, kind, values, report):
     # XLA fuses small operations itself, so the default is one stream.
     streams = values["streams"] or (1 if values["jit_compile"] else None)
     values["streams"] = load_backend_in_streams(streams, TRAINING_STREAMS, trains=True)
-    from keras_transformer.models.weight_files import has_fast_bfloat16
+    from keras_transformer.models.processor import has_fast_bfloat16
     from keras_transformer.training import train
 
     output, settings = values["output"], train_settings.training_settings(values)

@@ -26,7 +26,14 @@ from keras_transformer.layouts import (
     checked_directory,
     find_config,
 )
-from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, weight_files
+from keras_transformer.models import (
+    TrainingRecipe,
+    Transformer,
+    TransformerConfig,
+    processor,
+    saved_weights,
+    weight_files,
+)
 from keras_transformer.settings.transformer_config import count_parameters
 
 FORMAT = 1
@@ -79,7 +86,7 @@ def check_sizes(directory: str | os.PathLike, config: dict) -> None:
     """
     path, count = _weights_path(directory, config), weight_files.count_stored_parameters
     if "precision" in config:
-        count = weight_files.count_saved_model_parameters
+        count = saved_weights.count_saved_model_parameters
     elif not path.is_file():
         raise UserError(f"{path} is missing.")
     stored, expected = count(path), count_parameters(config["model"])
@@ -98,7 +105,7 @@ def read_model(directory: str | os.PathLike, config: dict, dtype=None):
         model = Transformer(config["model"], dtype=dtype, initialize=False)
     load = weight_files.load_weights_only
     if "precision" in config:
-        load = weight_files.load_saved_model_weights
+        load = saved_weights.load_saved_model_weights
     load(model, _weights_path(directory, config))
     return model
 
@@ -199,6 +206,6 @@ def choose_precision(dtype: str | None) -> str | None:
     """Returns the dtype; for `"auto"`, the faster one of bfloat16 and float32, which it logs."""
     if dtype != "auto":
         return dtype
-    chosen = "bfloat16" if weight_files.has_fast_bfloat16() else "float32"
+    chosen = "bfloat16" if processor.has_fast_bfloat16() else "float32"
     _LOGGER.info("Computing in %s.", chosen)
     return chosen

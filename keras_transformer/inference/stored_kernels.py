@@ -17,7 +17,8 @@ import tensorflow as tf
 from keras_transformer.layers.effective_weights import is_plain
 from keras_transformer.layers.tensors import at_least_float32
 from keras_transformer.models import Ensemble, Transformer
-from keras_transformer.models.weight_files import has_amx, stored_weights
+from keras_transformer.models.processor import has_amx
+from keras_transformer.models.saved_weights import stored_weights
 
 # Minimum number of elements per thread (about 20 us of work).
 _MIN_PART_SIZE = 2**17

@@ -1,13 +1,10 @@
-"""Weights of a model in files: `.weights.h5`, their averages, and those of a SavedModel."""
+"""Weights of a model in files: `.weights.h5`, and their averages."""
 
 import contextlib
 import errno
-import functools
 import io
-import itertools
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,11 +22,6 @@ from keras_transformer.layers.effective_weights import all_maps
 WEIGHTS_SUFFIX = ".weights.h5"
 # Upper bound of the bytes for each array besides its values: groups, names, alignment.
 _HDF5_BYTES = 4096
-# Minimum number of elements of a kernel that is stored transposed for a processor without AMX.
-_LARGE = 2**18
-# Name of a variable in a SavedModel.
-_NAME = "model_variables/{}/.ATTRIBUTES/VARIABLE_VALUE"
-_KERNEL = re.compile(r".*/(query|key|value|output|inner|outer)/kernel")
 
 
 @contextlib.contextmanager
@@ -116,11 +108,11 @@ def load_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
         with without_optimizer(model):
             model.load_weights(path)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise _unloadable(path, error) from error
+        raise unloadable(path, error) from error
     check_finite(model, path)
 
 
-def _unloadable(path, error):
+def unloadable(path, error):
     reason = f"damaged, or of another model ({one_line(error)})"
     return UserError(f"Weights cannot be loaded from {str(path)!r}: {reason}.")
 
@@ -278,130 +270,3 @@ def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
 def _is_bfloat16(array):
     # HDF5 has no such numbers: Keras stores their bytes, with this attribute.
     return array.attrs.get("dtype") == "bfloat16"
-
-
-@functools.cache
-def has_amx() -> bool:
-    """Returns whether the processor multiplies bfloat16 matrices with AMX; False if unknown."""
-    return "amx_bf16" in _processor()
-
-
-def _processor():
-    path = Path("/proc/cpuinfo")
-    return path.read_text() if path.exists() else ""
-
-
-def has_fast_bfloat16() -> bool:
-    """Returns whether this machine is known to multiply faster in bfloat16 than in float32.
-
-    NVIDIA's GPUs since Ampere do. On TensorFlow and torch, processors with AMX do, and AMD's with
-    AVX512-BF16.
-    """
-    capability = _gpu_capability()
-    if capability is not None:
-        return capability >= (8, 0)
-    backend = keras.backend.backend()
-    has_onednn = backend == "torch" or os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0"
-    # TensorFlow crashes in bfloat16 if ONEDNN_MAX_CPU_ISA hides the instructions.
-    if backend == "jax" or not has_onednn or "ONEDNN_MAX_CPU_ISA" in os.environ:
-        return False
-    processor = _processor()
-    return has_amx() or ("AuthenticAMD" in processor and "avx512_bf16" in processor)
-
-
-def _gpu_capability():
-    """Returns the compute capability of the first GPU, `(0, 0)` of other makers; None without."""
-    if keras.backend.backend() == "torch":
-        import torch
-
-        return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        details = map(
-            tf.config.experimental.get_device_details, tf.config.get_visible_devices("GPU")
-        )
-        return next((each.get("compute_capability", (0, 0)) for each in details), None)
-    import jax
-
-    try:
-        text = str(getattr(jax.devices("gpu")[0], "compute_capability", ""))
-    except RuntimeError:  # There is none.
-        return None
-    return tuple(map(int, text.split("."))) if re.fullmatch(r"\d+\.\d+", text) else (0, 0)
-
-
-def stored_weights(
-    model: Any, for_amx: bool | None = None
-) -> tuple[list[keras.Variable], list[list[keras.Variable]]]:
-    """Returns the weights that a SavedModel stores as they are, and groups of kernels.
-
-    The transposes of the kernels of a group are stored one after the other in one matrix, in
-    bfloat16 only, where they make products faster. `for_amx` says whether the SavedModel is for a
-    processor with AMX; None stands for this processor.
-    """
-    # Without AMX, small kernels are faster in Keras' own order; large ones are read in parts.
-    smallest = 1 if (has_amx() if for_amx is None else for_amx) else _LARGE
-    plain: list[Any] = []
-    groups: list[Any] = []
-    for weight in model.weights:
-        kernel = _KERNEL.fullmatch(weight.path)
-        is_half = keras.backend.standardize_dtype(weight.dtype) == "bfloat16"
-        if not (kernel and is_half and math.prod(weight.shape) >= smallest):
-            plain.append(weight)
-        # Queries, keys and values of self-attention are one product.
-        elif kernel[1] in ("key", "value") and groups and groups[-1][0].shape[0] == weight.shape[0]:
-            groups[-1].append(weight)
-        else:
-            groups.append([weight])
-    return plain, groups
-
-
-def load_saved_model_weights(model: Any, path: str | os.PathLike) -> None:
-    """Loads the variables of a SavedModel that `export_saved_model` wrote, with TensorFlow."""
-    import tensorflow as tf
-
-    try:
-        reader = tf.train.load_checkpoint(str(path))
-        plain, groups = _stored_like(model, reader.get_variable_to_shape_map())
-        for number, weight in enumerate(plain):
-            weight.assign(reader.get_tensor(_NAME.format(number)))
-        for number, kernels in enumerate(groups, start=len(plain)):
-            matrix = np.asarray(reader.get_tensor(_NAME.format(number))).T
-            ends = list(itertools.accumulate(kernel.shape[1] for kernel in kernels))
-            for kernel, values in zip(kernels, np.split(matrix, ends[:-1], axis=1), strict=True):
-                kernel.assign(values)
-    except (tf.errors.OpError, ValueError, TypeError) as error:
-        raise _unloadable(path, error) from error
-    check_finite(model, path)
-
-
-def _stored_like(model, shapes):
-    """Returns the `stored_weights` that have the shapes: another processor may have exported."""
-    for for_amx in (True, False):
-        plain, groups = stored_weights(model, for_amx)
-        expected = [list(weight.shape) for weight in plain]
-        expected += [[sum(k.shape[1] for k in group), group[0].shape[0]] for group in groups]
-        if expected == [shapes.get(_NAME.format(number)) for number in range(len(expected))]:
-            return plain, groups
-    raise ValueError("the variables have other shapes")
-
-
-def count_saved_model_parameters(path: str | os.PathLike) -> int:
-    """Returns the number of weights in the variables of a SavedModel."""
-    import tensorflow as tf
-
-    path = Path(path)
-    try:
-        reader = tf.train.load_checkpoint(str(path))
-        dtypes = reader.get_variable_to_dtype_map()
-        sizes = {
-            name: math.prod(shape)
-            for name, shape in reader.get_variable_to_shape_map().items()
-            if re.fullmatch(_NAME.format(r"\d+"), name)
-        }
-        num_bytes = sum(size * dtypes[name].size for name, size in sizes.items())
-        check_size(num_bytes, path.parent.glob(f"{path.name}.data-*"))
-    except (tf.errors.OpError, ValueError) as error:
-        raise UserError(f"{str(path)!r} is missing or damaged: {one_line(error)}") from error
-    return sum(sizes.values())

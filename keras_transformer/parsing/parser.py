@@ -21,7 +21,7 @@ from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.parseval_score import ParsevalScore, parseval
 from keras_transformer.parsing.trees import Tree, split_words
 from keras_transformer.parsing.well_formed_trees import WellFormedTrees, tree_symbols
-from keras_transformer.training.metrics import ScoreOnDev
+from keras_transformer.training.scores import ScoreOnDev
 
 _LOGGER = logging.getLogger(__name__)
 # Tokens of the smallest tree beyond its words: the two symbols of its root, and EOS.

@@ -181,7 +181,7 @@ class ParsingTask(Task):
         return TokenizerPair(source, SubwordTokenizer(pieces))
 
     def make_score(self, corpus, tokenizers, settings, recipe):
-        from keras_transformer.training.metrics import fast_search
+        from keras_transformer.training.scores import fast_search
 
         own = ParsingSettings.from_dict(settings.task_settings)
         if not own.f1_every:
@@ -196,7 +196,7 @@ class ParsingTask(Task):
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
-        from keras_transformer.training.metrics import beam_search
+        from keras_transformer.training.scores import beam_search
 
         search = beam_search(recipe, recipe.beam_size)
         linearization = _linearization(settings)

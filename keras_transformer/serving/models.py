@@ -109,7 +109,7 @@ class ServedModel:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
-        from keras_transformer.models.weight_files import has_fast_bfloat16
+        from keras_transformer.models.processor import has_fast_bfloat16
 
         given = {"--glossary": self.glossary, "--quantize": self.quantize}
         given["--engine"] = self.engine

@@ -15,18 +15,13 @@ _MODULES = {
     "checkpoints": ["Checkpoints"],
     "adaptation": ["enable_lora"],
     "distribution": [
-        "ProcessGroup",
-        "joined_processes",
         "make_distribution",
         "mirrored_strategy",
         "model_parallel_layout",
-        "process_group",
         "strategy_scope",
     ],
     "metrics": [
-        "BleuOnDev",
         "Perplexity",
-        "ScoreOnDev",
         "TokenAccuracy",
         "TokenEvaluation",
         "TokenEvaluator",
@@ -41,6 +36,8 @@ _MODULES = {
         "compile_model",
         "make_optimizer",
     ],
+    "processes": ["ProcessGroup", "joined_processes", "process_group"],
+    "scores": ["BleuOnDev", "ScoreOnDev"],
     "state": ["HistoryFile"],
     "trainer": ["TrainingResult", "train"],
     # Of the parent package.

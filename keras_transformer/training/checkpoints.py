@@ -23,7 +23,8 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, remove_leftovers
 from keras_transformer.layouts import LOCK_FILE
 from keras_transformer.models.weight_files import WEIGHTS_SUFFIX, save_weights_only
-from keras_transformer.training.distribution import model_scope, process_group
+from keras_transformer.training.distribution import model_scope
+from keras_transformer.training.processes import process_group
 
 _LOGGER = logging.getLogger(__name__)
 _METADATA = "metadata"

@@ -16,9 +16,9 @@ from keras_transformer.models.weight_files import (
 )
 from keras_transformer.training.callbacks import TensorBoardLog
 from keras_transformer.training.checkpoints import step_of
-from keras_transformer.training.distribution import process_group
 from keras_transformer.training.metrics import TokenEvaluator
 from keras_transformer.training.plan import TrainingPlan
+from keras_transformer.training.processes import process_group
 from keras_transformer.training.state import TrainingState
 
 _LOGGER = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ from keras_transformer.models.micro_batches import num_replicas
 from keras_transformer.settings.training_settings import TrainingSettings, read_settings_file
 from keras_transformer.training.adaptation import StartingModel
 from keras_transformer.training.checkpoints import Checkpoints, Progress
-from keras_transformer.training.distribution import process_group
+from keras_transformer.training.processes import process_group
 from keras_transformer.training.training_data import TrainingData, make_training_data
 
 # Peak of the learning rate when a model is adapted, times d_model, and the steps until then.

@@ -28,11 +28,11 @@ from keras_transformer.training.checkpoints import shared_lock, step_of
 from keras_transformer.training.distribution import (
     make_distribution,
     mirrored_strategy,
-    process_group,
     strategy_scope,
 )
 from keras_transformer.training.evaluations import Evaluations
 from keras_transformer.training.plan import make_plan
+from keras_transformer.training.processes import process_group
 from keras_transformer.training.state import TrainingState
 
 _LOGGER = logging.getLogger(__name__)

@@ -69,7 +69,7 @@ class TranslationTask(Task):
     def make_score(self, corpus, tokenizers, settings, recipe):
         from keras_transformer.data.lookup_tokenizers import SubwordTokenizer, join_subwords
         from keras_transformer.evaluation.bleu import bleu_tokenizer, warn_without_spaces
-        from keras_transformer.training.metrics import BleuOnDev, fast_search
+        from keras_transformer.training.scores import BleuOnDev, fast_search
 
         pairs = [(source, target) for source, target in corpus if source and target]
         own = TranslationSettings.from_dict(settings.task_settings)
@@ -93,7 +93,7 @@ class TranslationTask(Task):
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
         from keras_transformer.inference.model_directory import read_config
-        from keras_transformer.training.metrics import beam_search
+        from keras_transformer.training.scores import beam_search
 
         options = {"search": beam_search(recipe, recipe.beam_size), "recipe": recipe}
         if settings.start_from is not None:

@@ -8,7 +8,7 @@ import pytest
 from keras_transformer.cli.translation_data import text_warnings
 from keras_transformer.data import PairsCorpus
 from keras_transformer.data.mixed_corpus import hold_out
-from keras_transformer.models import weight_files
+from keras_transformer.models import processor
 from keras_transformer.training import TrainingResult, TrainingSettings
 
 WORDS = {
@@ -62,7 +62,7 @@ def test_columns_of_a_tsv_file_come_in_any_order(
 def test_a_faster_precision_is_proposed(
     is_fast, resumes, more, succeed, trained, text, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(weight_files, "has_fast_bfloat16", lambda: is_fast)
+    monkeypatch.setattr(processor, "has_fast_bfloat16", lambda: is_fast)
     lines = [f"{source}\t{target}" for source, target in PAIRS]
     if resumes:
         (tmp_path / "out").mkdir()

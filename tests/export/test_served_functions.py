@@ -17,9 +17,9 @@ from keras_transformer.inference.stored_kernels import (
     StoredTransformer,
     multiply_few_rows,
 )
-from keras_transformer.models import Ensemble, weight_files
+from keras_transformer.models import Ensemble, saved_weights
 from keras_transformer.models.ensemble import copy_of
-from keras_transformer.models.weight_files import load_saved_model_weights
+from keras_transformer.models.saved_weights import load_saved_model_weights
 from keras_transformer.translation.signatures import in_chunks
 from tests.closeness import assert_close
 from tests.export.graph_operations import ALLOWED, operations
@@ -38,7 +38,7 @@ TEXTS = [sentence(1 + seed % 12, seed) for seed in range(24)]
 
 
 def set_amx(monkeypatch, has_amx):
-    for module in (stored_kernels, weight_files):
+    for module in (stored_kernels, saved_weights):
         monkeypatch.setattr(module, "has_amx", lambda: has_amx)
 
 
@@ -50,12 +50,12 @@ def set_amx(monkeypatch, has_amx):
 def test_logits_are_those_of_the_model(amx, num_parts, dtype, settings, monkeypatch):
     set_amx(monkeypatch, amx)
     monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 10)
-    monkeypatch.setattr(weight_files, "_LARGE", 100)
+    monkeypatch.setattr(saved_weights, "_LARGE", 100)
     model = copy_of(tiny_model(1, **settings), dtype)
     randomize(model)
     stored = copy_of(model, model_class=StoredTransformer)
     kernels = StoredKernels(stored, num_parts)
-    _, groups = weight_files.stored_weights(stored)
+    _, groups = saved_weights.stored_weights(stored)
     assert bool(groups) == (dtype == "bfloat16")
     for kernel in (kernel for group in groups for kernel in group):  # Only transposes are read.
         kernel.assign(np.zeros(kernel.shape))

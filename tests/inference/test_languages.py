@@ -111,7 +111,7 @@ def test_each_feature_works_in_the_chosen_languages(translator, other, tmp_path)
 
 
 def test_bleu_in_a_training_follows_the_language_of_the_model(translator, monkeypatch):
-    made = "keras_transformer.training.metrics.BleuOnDev"
+    made = "keras_transformer.training.scores.BleuOnDev"
     monkeypatch.setattr(made, lambda *texts, **options: options["tokenize"])
     task, settings = get_task("translation"), TrainingSettings()
     for code, tokenize in (("fr", "13a"), ("zh", "zh")):

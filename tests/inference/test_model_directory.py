@@ -10,7 +10,7 @@ from keras_transformer.data import SubwordTokenizer
 from keras_transformer.decoding import GreedySearch, MinimumLength, Sampling
 from keras_transformer.errors import UserError
 from keras_transformer.inference import Translator
-from keras_transformer.models import TrainingRecipe, TransformerConfig, weight_files
+from keras_transformer.models import TrainingRecipe, TransformerConfig, processor
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
 TEXTS = [sentence(1 + seed % 7, seed) for seed in range(6)]
@@ -97,7 +97,7 @@ def test_other_vocabularies_are_named_with_their_directories(tmp_path, first, ot
         Translator.load(paths)
 
 
-@pytest.mark.parametrize("processor, variables, gpu, fast", [
+@pytest.mark.parametrize("cpu, variables, gpu, fast", [
     ("GenuineIntel avx512_bf16 amx_bf16", {}, None, ["tensorflow", "torch"]),
     ("GenuineIntel avx512_bf16 amx_bf16", {"ONEDNN_MAX_CPU_ISA": "AVX2"}, None, []),
     ("GenuineIntel avx512_bf16 amx_bf16", {"TF_ENABLE_ONEDNN_OPTS": "0"}, None, ["torch"]),
@@ -108,18 +108,18 @@ def test_other_vocabularies_are_named_with_their_directories(tmp_path, first, ot
     ("GenuineIntel avx512_bf16 amx_bf16", {}, (7, 5), []),
 ])  # fmt: skip
 def test_auto_is_the_faster_precision(
-    directories, processor, variables, gpu, fast, monkeypatch, caplog, request
+    directories, cpu, variables, gpu, fast, monkeypatch, caplog, request
 ):
     chosen = "bfloat16" if keras.backend.backend() in fast else "float32"
-    assert (weight_files._gpu_capability() or (0, 0)) >= (0, 0)  # on this backend
-    monkeypatch.setattr(weight_files, "_processor", lambda: processor)
-    monkeypatch.setattr(weight_files, "_gpu_capability", lambda: gpu)
+    assert (processor._gpu_capability() or (0, 0)) >= (0, 0)  # on this backend
+    monkeypatch.setattr(processor, "_processor", lambda: cpu)
+    monkeypatch.setattr(processor, "_gpu_capability", lambda: gpu)
     for name in ("ONEDNN_MAX_CPU_ISA", "TF_ENABLE_ONEDNN_OPTS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    weight_files.has_amx.cache_clear()
-    request.addfinalizer(weight_files.has_amx.cache_clear)
+    processor.has_amx.cache_clear()
+    request.addfinalizer(processor.has_amx.cache_clear)
     caplog.set_level(logging.INFO, "keras_transformer")
     assert Translator.load(directories[0], dtype="auto").model.dtype_policy.name == chosen
     assert f"Computing in {chosen}." in caplog.text

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_transformer import Translator
 from keras_transformer.errors import UserError
 from keras_transformer.layouts import IN_SAVED_MODEL
-from keras_transformer.models import weight_files
+from keras_transformer.models import processor
 from keras_transformer.serving.models import find_models
 from tests.closeness import assert_close
 from tests.tiny_translator import sentence, tiny_translator
@@ -77,7 +77,7 @@ def test_a_model_in_bfloat16_is_warned_of(precision, is_fast, warns, tmp_path, m
     inside = tmp_path / IN_SAVED_MODEL
     inside.mkdir(parents=True)
     (inside / "config.json").write_text(json.dumps({"precision": precision}))
-    monkeypatch.setattr(weight_files, "has_fast_bfloat16", lambda: is_fast)
+    monkeypatch.setattr(processor, "has_fast_bfloat16", lambda: is_fast)
     [model] = find_models([f"model={tmp_path}"])["model"].values()
     model.load()
     assert ("export it with --precision float32" in caplog.text) == warns

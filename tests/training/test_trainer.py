@@ -14,7 +14,8 @@ from keras_transformer.data import PairsCorpus, load_tokenizer, prepare_corpus
 from keras_transformer.errors import UserError
 from keras_transformer.models.weight_files import read_weights
 from keras_transformer.training import TrainingSettings, load_weights_only, train
-from keras_transformer.training.metrics import ScoreOnDev, TokenEvaluation, TokenEvaluator
+from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
+from keras_transformer.training.scores import ScoreOnDev
 from keras_transformer.translation.task import TranslationTask
 from tests.closeness import assert_all_close
 from tests.training.uncompiled import AtStep, uncompiled

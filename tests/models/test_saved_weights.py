@@ -3,7 +3,7 @@
 import types
 
 from keras_transformer.layers import MultiHeadAttention
-from keras_transformer.models.weight_files import stored_weights
+from keras_transformer.models.saved_weights import stored_weights
 
 
 def test_maps_of_one_width_share_a_matrix():
