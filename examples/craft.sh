@@ -3,27 +3,28 @@
 #
 #     examples/craft.sh SETTING [TREES [OPTIONS of train...]]
 #
-# SETTING is what stands for a word in the trees: numbers, placeholders, words or tags, if the
-# source is words; subwords, if the source is BPE (the trees have numbers); or large, a larger model
-# with numbers, first trained without R-Drop and then with it. TREES is the number of training trees
+# SETTING is how trees are written: joined, with one symbol for each word; or with brackets as
+# symbols and numbers, placeholders, words or tags for the words. subwords is numbers with BPE in the
+# source; large is joined with a larger model, first trained without R-Drop and then with it. TREES is the number of training trees
 # (default: all). MINUTES=15 sets the time; the default for large is 60.
 # KERAS_TRANSFORMER_DATA is the folder with `treebank/craft.train.trees.gz` and
 # `treebank/craft.dev.trees.gz`: the trees of github.com/UCDenver-ccp/CRAFT, one per line.
 set -euo pipefail
 
-setting="${1:?usage: craft.sh numbers|placeholders|words|tags|subwords|large [TREES [OPTIONS of train...]]}"
+setting="${1:?usage: craft.sh joined|numbers|placeholders|words|tags|subwords|large [TREES [OPTIONS of train...]]}"
 trees="${2:-all}"
 data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that holds treebank/}/treebank"
 output="runs/craft-$setting"
 minutes="${MINUTES:-15}"
-options=(--vocabulary-type subword --vocab-size 12000)
+options=()
 
 case "$setting" in
-  numbers) ;;
+  joined) ;;
+  numbers) options+=(--emit-numbers) ;;
   placeholders) options+=(--no-emit-numbers) ;;
   words) options+=(--emit-words) ;;
   tags) options+=(--emit-tags) ;;
-  subwords) options=(--vocabulary-type bpe --vocab-size 8000) ;;
+  subwords) options=(--vocabulary-type bpe --vocab-size 8000 --emit-numbers) ;;
   large)
     minutes="${MINUTES:-60}"
     options+=(--num-encoder-layers 3 --d-model 256 --intermediate-dim 1024 --max-steps 60000)

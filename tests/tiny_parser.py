@@ -15,6 +15,9 @@ LABELS = ("S", "NP", "VP", "PP")
 def symbol_tokenizer(linearization=None, words=()):
     """The target's vocabulary for a way to write trees; `words` are those that it can write."""
     linearization = linearization or Linearization()
+    if linearization.joined:
+        openings = [f"({label}" for label in LABELS] + ["(S(NP", "(NP(PP(NP"]
+        return SubwordTokenizer([*openings, "(NP)", "(VP(NP))", ")", "))", "XX"])
     closings = [f"){label}" for label in LABELS] if linearization.labelled_closing else [")"]
     leaves = ["NN", "VB", "IN"] if linearization.tags else ["XX"]
     if linearization.words:

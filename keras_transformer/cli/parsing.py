@@ -34,6 +34,7 @@ from keras_transformer.settings.base import Count, File, Settings, settings_data
 
 # Approximate number of opening and closing symbols, as in treebanks of English.
 _NUM_SYMBOLS = 64
+_NUM_JOINED = 1_000
 UNCONSTRAINED = {
     "--unconstrained": "search among all sequences of symbols, and repair those that are not trees"
 }
@@ -51,8 +52,9 @@ class ParsingData(Settings):
         emit_words: The model writes the words in trees.
         emit_tags: The model writes the tags of words in trees.
         emit_numbers: The model writes a number for each word in trees; without words, tags and
-            numbers it writes XX for each, as in the paper; None for true, unless it writes words or
-            tags.
+            numbers it writes XX for each, as in the paper.
+        emit_joined: The model writes the brackets around each word as one symbol; None for true,
+            unless another form is chosen.
         max_unary: Maximum number of constituents in a row that have a single part each; None for 8.
         unlabelled_closing: The model writes closing brackets without labels.
     """
@@ -63,6 +65,7 @@ class ParsingData(Settings):
     emit_words: bool = False
     emit_tags: bool = False
     emit_numbers: bool | None = None
+    emit_joined: bool | None = None
     max_unary: Count | None = None
     unlabelled_closing: bool = False
 
@@ -75,7 +78,12 @@ class ParsingCommands(TaskCommands):
     data = ParsingData
     data_table = settings_table = "parsing"
     headings = {"parsing": "trees, for --task parsing"}
-    defaults = {"preset": "parsing_small", "shared_vocabulary": False}
+    defaults = {
+        "preset": "parsing_small",
+        "vocabulary_type": "subword",  # whole words: each symbol of a tree belongs to one
+        "vocab_size": 12_000,
+        "shared_vocabulary": False,
+    }
     not_here = ("shared_vocabulary", "bpe_dropout")
     data_kinds = {"trees": (("trees", "valid_trees"),)}
     missing_data = "--task parsing needs --trees FILE and --valid-trees FILE."
@@ -105,6 +113,7 @@ class ParsingCommands(TaskCommands):
         if linearization["words"]:
             return size, "for the words, as many for the trees"
         num_symbols = _NUM_SYMBOLS + len(NUMBERS) * linearization["numbers"]
+        num_symbols += _NUM_JOINED * linearization["joined"]
         return num_symbols, f"for the words, about {num_symbols} symbols for the trees"
 
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
@@ -147,9 +156,12 @@ class ParsingCommands(TaskCommands):
 
 def _linearization(values):
     words, tags, numbers = (values[f"emit_{name}"] for name in ("words", "tags", "numbers"))
-    numbers = not (words or tags) if numbers is None else numbers
-    has_labels, limit = not values["unlabelled_closing"], values["max_unary"]
-    form = {"words": words, "tags": tags, "numbers": numbers, "labelled_closing": has_labels}
+    joined, is_plain = values["emit_joined"], values["unlabelled_closing"]
+    if joined is None:
+        joined = not (words or tags or is_plain) and numbers is None
+    form = {"words": words, "tags": tags, "numbers": bool(numbers), "joined": joined}
+    form["labelled_closing"] = not (is_plain or joined)
+    limit = values["max_unary"]
     return form if limit is None else {**form, "max_unary": limit}
 
 

@@ -6,6 +6,7 @@ from keras_transformer import lazy_names
 _MODULES = {
     "evalb": ["EvalbParameters", "SentenceScore"],
     "parseval_score": ["ParsevalScore", "ParsevalSummary", "parseval"],
+    "joined_trees": ["JoinedTrees"],
     "linearization": ["Linearization", "RebuiltTree"],
     "parser": ["F1OnDev", "Parse", "Parser"],
     "task": ["TreebankCorpus"],

@@ -1,5 +1,6 @@
 """`Linearization`: trees as sequences of symbols, which a Transformer reads and writes."""
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
@@ -15,6 +16,7 @@ from keras_transformer.parsing.trees import (
 )
 from keras_transformer.settings.base import Allowed, Count, Settings, settings_dataclass
 
+_JOINED = re.compile(r"((?:\([^()\s]+)*)(\)*)")  # what a word has before and after it
 # They stand for the words in order; after 99 comes 0 again.
 NUMBERS = tuple(map(str, range(100)))
 _Label = Annotated[str, Predicate(is_symbol), Allowed("a label without spaces and round brackets")]
@@ -48,7 +50,8 @@ class Linearization(Settings):
     """A form of trees as sequences of symbols.
 
     A constituent is an opening symbol, its parts, and a closing symbol, `(NP ... )NP`. A leaf is
-    one symbol; with its tag and its word or number it is three, `(PRP It )PRP`.
+    one symbol; with its tag and its word or number it is three, `(PRP It )PRP`. In the joined form,
+    a tree has as many symbols as words.
 
     Args:
         words: Write the words, with `-LRB-` and `-RRB-` for brackets; if False, `XX`.
@@ -56,11 +59,15 @@ class Linearization(Settings):
         labelled_closing: Write `)NP` to close a constituent; if False, `)`.
         root_label: Label of the root, if the symbols do not have one.
         numbers: Write the number of each word, from 0 to 99 and then from 0 again.
+        joined: Write the brackets around each word as one symbol: `(S(NP` before it, `))` after it
+            and `(NP)` on both sides of it; `XX` for a word without brackets. The brackets after the
+            last word are left out.
         max_unary: Maximum number of constituents in a row that have a single part each. It is 3 in
             the trees of CRAFT, as in `(SBAR (S (VP (VBG noting))))`. Searches stay within it.
 
     Raises:
-        ValueError: If a value is not allowed, or both `words` and `numbers` are True.
+        ValueError: If a value is not allowed, `words` and `numbers` are both True, or `joined` and
+            another form are.
 
     Example:
 
@@ -80,12 +87,17 @@ class Linearization(Settings):
     labelled_closing: bool = True
     root_label: _Label = "S"
     numbers: bool = False
+    joined: bool = False
     max_unary: Count = 8
 
     def __post_init__(self):
         if self.words and self.numbers:
             rule = "`words` and `numbers` must not both be True"
             raise ValueError(f"{rule}. Received: words=True, numbers=True")
+        others = ("words", "tags", "numbers", "labelled_closing")
+        if self.joined and (wrong := [name for name in others if getattr(self, name)]):
+            rule = f"With `joined`, {', '.join(f'`{name}`' for name in others)} must be False"
+            raise ValueError(f"{rule}. Received: {wrong[0]}=True")
 
     @property
     def leaf_is_one_symbol(self) -> bool:
@@ -133,7 +145,7 @@ class Linearization(Settings):
             else:
                 symbols.append(f"({part.label}")
                 labels.append(part.label)
-        return symbols
+        return _join(symbols) if self.joined else symbols
 
     def to_tree(
         self, symbols: Sequence[str], words: Sequence[str], tags: Sequence[str] | None = None
@@ -173,7 +185,7 @@ class Linearization(Settings):
         written = list(map(_number, range(len(words)))) if self.numbers else words
         builder = _TreeBuilder(words, tags, written, self.root_label, self.max_unary)
         if self.leaf_is_one_symbol:
-            for symbol in symbols:
+            for symbol in _split(symbols) if self.joined else symbols:
                 self._read(symbol, builder)
         else:
             self._read_tagged_words(list(symbols), builder)
@@ -215,6 +227,43 @@ class Linearization(Settings):
 
     def _closing(self, label):
         return f"){label}" if self.labelled_closing else ")"
+
+
+def _join(symbols):
+    """Returns the joined form of symbols."""
+    joined, before = [], ""
+    for symbol in symbols:
+        if symbol == PLACEHOLDER:
+            joined.append(before)
+            before = ""
+        elif symbol == ")":
+            joined[-1] += symbol
+        else:
+            before += symbol
+    joined[-1] = joined[-1].rstrip(")")
+    return [symbol or PLACEHOLDER for symbol in joined]
+
+
+def _split(joined):
+    """Returns the symbols that were joined; unknown ones stay as they are."""
+    symbols, depth = [], 0
+    for number, symbol in enumerate(joined, start=1):
+        if symbol == PLACEHOLDER or (counts := count_brackets(symbol)) is None:
+            symbols.append(symbol)
+            continue
+        num_opened, num_closed = counts
+        opened = symbol.rstrip(")").split("(")[1:]
+        symbols += [f"({label}" for label in opened] + [PLACEHOLDER]
+        # The last word has no brackets after it: each is an unknown symbol.
+        symbols += [")" if number < len(joined) else ""] * num_closed
+        depth += num_opened - num_closed * (number < len(joined))
+    return symbols + [")"] * depth
+
+
+def count_brackets(joined: str) -> tuple[int, int] | None:
+    """Returns how many constituents a joined symbol opens and closes; None if it is not one."""
+    match = _JOINED.fullmatch("" if joined == PLACEHOLDER else joined or " ")
+    return match and (match[1].count("("), len(match[2]))
 
 
 def _number(position):

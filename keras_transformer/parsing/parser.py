@@ -17,6 +17,7 @@ from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
+from keras_transformer.parsing.joined_trees import JoinedTrees
 from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.parseval_score import ParsevalScore, parseval
 from keras_transformer.parsing.trees import Tree, split_words
@@ -204,13 +205,15 @@ class Parser(Pipeline):
         symbols = self.linearization.to_symbols(tree) if tree else None
         return super().encode_pair(text, None if symbols is None else " ".join(symbols))
 
-    def well_formed_trees(self, num_words: Tensor) -> WellFormedTrees:
+    def well_formed_trees(self, num_words: Tensor) -> WellFormedTrees | JoinedTrees:
         """Returns a constraint for searches: only trees over the words of each sentence.
 
         Args:
             num_words: int32 `[batch]`, the number of words of each sentence.
         """
         self._check_constrained(True, True)
+        if self.linearization.joined:
+            return JoinedTrees(num_words, *self.tree_symbols[:3])
         max_unary = self.linearization.max_unary
         return WellFormedTrees(num_words, **self.tree_symbols._asdict(), max_unary=max_unary)
 

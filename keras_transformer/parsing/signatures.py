@@ -7,6 +7,8 @@ from keras_transformer.inference.served_functions import ServedFunctions, encode
 from keras_transformer.layers.tensors import Tensor
 from keras_transformer.parsing.trees import NO_TREE, PLACEHOLDER
 
+_MOST_OPEN = 2**12  # constituents at the last word
+
 
 class ParserFunctions(ServedFunctions):
     """The signatures of a parser; arguments as in `ServedFunctions`."""
@@ -69,7 +71,18 @@ class ParserFunctions(ServedFunctions):
         next_endings = tf.gather(endings, places, batch_dims=1)  # [rows, n, length]
         beginnings = tf.gather(tf.constant(self._beginnings()), tokens)
         written = tf.strings.join([beginnings, tf.where(is_word, next_endings, "")])
-        trees = tf.strings.strip(tf.strings.reduce_join(written, axis=2))
+        trees = tf.strings.reduce_join(written, axis=2)
+        if self._pipeline.linearization.joined:
+            symbols = self._pipeline.tree_symbols
+            closings = tf.constant([")" * number for number in symbols.closings])
+            written = tf.strings.join([written, tf.gather(closings, tokens)])
+            # The last word has no closings: it ends all constituents.
+            changes = tf.gather(tf.constant(symbols.openings - symbols.closings), tokens)
+            num_open = tf.reduce_sum(changes, axis=2)
+            ends = tf.fill(tf.shape(num_open), ")" * _MOST_OPEN)
+            ends = tf.strings.substr(ends, tf.zeros_like(num_open), num_open)
+            trees = tf.strings.join([tf.strings.reduce_join(written, axis=2), ends])
+        trees = tf.strings.strip(trees)
         # If the search has found nothing, the best answer is a tree without constituents.
         leaves = tf.strings.join([f" ({PLACEHOLDER} ", endings])
         leaves = tf.strings.reduce_join(tf.where(endings == "", "", leaves), axis=1)
@@ -83,7 +96,11 @@ class ParserFunctions(ServedFunctions):
         beginnings = [""] * len(symbols.words)
         pieces = self._pipeline.target_tokenizer.pieces(range(len(beginnings)))
         for token, piece in enumerate(pieces):
-            if symbols.openings[token] >= 0:
+            if self._pipeline.linearization.joined:
+                if symbols.words[token]:
+                    opened = piece.rstrip(")").replace("(", " (") if symbols.openings[token] else ""
+                    beginnings[token] = f"{opened} ({PLACEHOLDER} "
+            elif symbols.openings[token] >= 0:
                 beginnings[token] = f" {piece}"
             elif symbols.closings[token] >= 0:
                 beginnings[token] = ")"

@@ -10,7 +10,7 @@ from keras_transformer.data.lookup_tokenizers import SubwordTokenizer
 from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from keras_transformer.decoding.constraints import Generated
 from keras_transformer.layers.tensors import Tensor, check_shape
-from keras_transformer.parsing.linearization import NUMBERS, Linearization
+from keras_transformer.parsing.linearization import NUMBERS, Linearization, count_brackets
 
 # Classes of tokens. The class of a closing token is `_FIRST_CLOSING` plus the number of its label.
 # The classes of words follow, one for each number, so that a row can allow only the next number.
@@ -23,7 +23,8 @@ class TreeSymbols(NamedTuple):
 
     Attributes:
         openings, closings: int32 `[vocabulary]`, the number of the label that a token opens or
-            closes; -1 for others. All are 0 if closing symbols do not have labels.
+            closes; -1 for others. All are 0 if closing symbols do not have labels. For the joined
+            form, the number of constituents that a token opens or closes (`JoinedTrees`).
         words: bool `[vocabulary]`, whether a token stands for a word.
         numbers: int32 `[vocabulary]`, the value of a number; -1 for other tokens. None unless words
             are written as numbers.
@@ -74,6 +75,8 @@ def tree_symbols(tokenizer: Tokenizer, linearization: Linearization) -> TreeSymb
         if piece.endswith("@@"):
             rule = "Each symbol of a tree must be one token; a piece that ends in @@ is a part of a"
             raise ValueError(f"{rule} symbol. Received: a target vocabulary with {piece!r}")
+    if linearization.joined:
+        return _joined_symbols(pieces)
     roles = [linearization.role(piece) for piece in pieces]
     # Without labels on closing symbols, one label stands for all.
     has_labels = linearization.labelled_closing
@@ -100,6 +103,15 @@ def tree_symbols(tokenizer: Tokenizer, linearization: Linearization) -> TreeSymb
         received = f"pieces {pieces[len(SPECIAL_PIECES) :][:8]!r}, {linearization=}"
         raise ValueError(f"{rule} for a word. Received: {received}")
     return TreeSymbols(openings.astype("int32"), closings.astype("int32"), words, numbers)
+
+
+def _joined_symbols(pieces):
+    counts = [count_brackets(piece) for piece in pieces]
+    openings, closings = np.array([count or (0, 0) for count in counts], "int32").T
+    if not openings.any():
+        rule = "The target vocabulary must have a symbol that opens a constituent"
+        raise ValueError(f"{rule}. Received: pieces {pieces[len(SPECIAL_PIECES) :][:8]!r}")
+    return TreeSymbols(openings, closings, np.array([count is not None for count in counts]))
 
 
 class _State(NamedTuple):

@@ -15,8 +15,11 @@ WAYS = [
     for words, tags, labelled, numbers in itertools.product([False, True], repeat=4)
     if not (words and numbers)
 ]
+JOINED = Linearization(labelled_closing=False, joined=True)
+WAYS.append(JOINED)
 SYMBOLS = [f"{bracket}{label}" for bracket in "()" for label in (*LABELS, "NN")]
 SYMBOLS += [")", "XX", "NN", "a", "b", "-LRB-", "(", "", "((", "(S)", "a b", "<unk>"]
+SYMBOLS += ["(S(NP", "))", "(S(NP))", "(a b", "(S("]
 SOUP = st.lists(st.sampled_from(SYMBOLS), max_size=40)
 SENTENCE = st.lists(st.sampled_from(["a", "b", "(", "XX"]), min_size=1, max_size=8)
 
@@ -33,6 +36,10 @@ def test_each_way_writes_what_it_says(words, tags, expected):
     assert symbols == expected.split(" ")
     plain = [")" if symbol.startswith(")") else symbol for symbol in symbols]
     assert Linearization(words, tags, labelled_closing=False).to_symbols(TREE) == plain
+
+
+def test_the_joined_form_has_a_symbol_for_each_word():
+    assert JOINED.to_symbols(TREE) == ["(S(NP", ")", "(VP", "(PRT))", "XX"]
 
 
 def test_numbers_stand_for_words_and_begin_again_after_99():
@@ -79,6 +86,7 @@ def test_a_tree_that_symbols_cannot_hold_is_an_error(tree, linearization):
 @pytest.mark.parametrize("function, message", [
     (lambda: Linearization(root_label="(S"), r"Received: root_label='\(S'"),
     (lambda: Linearization(words=True, numbers=True), "Received: words=True, numbers=True"),
+    (lambda: Linearization(joined=True), "With `joined`, .* Received: labelled_closing=True"),
     (lambda: Linearization().to_tree(["(S", ")S"], []), "must have words"),
     (lambda: Linearization().to_tree(["(S"], ["a", "b"], ["A"]), "Received: 1 tags and 2 words"),
 ])  # fmt: skip
@@ -123,6 +131,10 @@ def test_any_soup_becomes_a_tree_over_the_words(symbols, words):
     # Too many in a row with a single part.
     ({"max_unary": 1}, "(S (A (B XX )B )A (C (D XX XX )D )C )S",
      "(S (B (XX a)) (C (D (XX b) (XX c))))", 1),
+    ({"labelled_closing": False, "joined": True}, "(S(NP) ) XX",
+     "(S (NP (XX a)) (XX b) (XX c))", 2),
+    # The last word has no closings; the others are missing, and the root twice.
+    ({"labelled_closing": False, "joined": True}, "foo )", "(S (XX a) (XX b) (XX c))", 6),
     # Closing symbols without labels.
     ({"labelled_closing": False}, "(S (NP XX )NP XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
 ])  # fmt: skip

@@ -84,14 +84,18 @@ def test_hostile_texts(loaded, parser):
     assert [found[number] for number in valid] == [written(tree) for tree in expected]
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize("linearization, search, options", [
-    (Linearization(numbers=True), BeamSearch(3), {}),
-    (Linearization(words=True, labelled_closing=False), Sampling(seed=2, num_samples=2), {}),
+    (Linearization(labelled_closing=False, joined=True), BeamSearch(3, n_best=3), {}),
+    pytest.param(Linearization(numbers=True), BeamSearch(3), {}, marks=SLOW),
+    pytest.param(Linearization(words=True, labelled_closing=False),
+                 Sampling(seed=2, num_samples=2), {}, marks=SLOW),
     # Where nothing is found the tree is flat.
-    (Linearization(tags=True, root_label="TOP"), BeamSearch(2),
-     {"position": "learned", "max_length": 12}),
+    pytest.param(Linearization(tags=True, root_label="TOP"), BeamSearch(2),
+                 {"position": "learned", "max_length": 12}, marks=SLOW),
 ])  # fmt: skip
-@pytest.mark.slow
 def test_other_ways_to_write_trees(linearization, search, options, tmp_path):
     target = symbol_tokenizer(linearization, WORDS)
     model = parsing_model(target, **options)

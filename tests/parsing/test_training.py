@@ -131,20 +131,36 @@ def test_every_option_of_parsing_reaches_the_training():
     )
     assert found == TrainingSettings(
         preset="parsing", task="parsing", vocab_size=16_000, shared_vocabulary=False,
+        tokenizer="subword",
         task_settings={
             "f1_every": 2, "f1_beam_size": 3, "f1_trees": 4,
             "linearization": {"words": True, "tags": True, "numbers": False,
-                              "labelled_closing": False},
+                              "labelled_closing": False, "joined": False},
         },
     )  # fmt: skip
-    default = from_command_line()
-    assert default.preset == "parsing_small" and default.task_settings["linearization"]["numbers"]
+
+
+@pytest.mark.parametrize("arguments, form", [
+    ("", {"joined": True, "labelled_closing": False}),
+    ("--emit-numbers", {"numbers": True}),
+    ("--no-emit-numbers", {}),
+    ("--no-emit-joined", {}),
+    ("--emit-joined --max-unary 3",
+     {"joined": True, "labelled_closing": False, "max_unary": 3}),
+    ("--unlabelled-closing", {"labelled_closing": False}),
+    ("--emit-tags", {"tags": True}),
+])  # fmt: skip
+def test_the_form_of_trees_follows_the_options(arguments, form):
+    found = from_command_line(*arguments.split())
+    assert found.preset == "parsing_small"
+    assert Linearization(**found.task_settings["linearization"]) == Linearization(**form)
 
 
 @pytest.mark.parametrize("arguments, message", [
     ("", "--task parsing needs --trees FILE and --valid-trees FILE"),
     ("--source {trees} {both}", "--source goes with --task translation"),
     ("--emit-words --emit-numbers {both}", "must not both be True"),
+    ("--emit-words --emit-joined {both}", "must be False. Received: words=True"),
     ("--task translation --f1-trees 5 --tsv x --valid-tsv y", "--f1-trees goes with"),
     ("--trees {trees} --valid-trees {broken}", "broken.trees', line 2: the tree that begins"),
 ])  # fmt: skip
@@ -159,8 +175,9 @@ def test_what_makes_no_sense_is_one_line(refuse, tmp_path, arguments, message):
 
 
 @pytest.mark.parametrize("arguments, vocabulary", [
-    ("", "900 bpe pieces for the words, about 164 symbols for the trees"),
-    ("--emit-words", "900 bpe pieces for the words, as many for the trees"),
+    ("", "900 subword pieces for the words, about 1064 symbols for the trees"),
+    ("--emit-numbers", "900 subword pieces for the words, about 164 symbols for the trees"),
+    ("--emit-words", "900 subword pieces for the words, as many for the trees"),
 ])  # fmt: skip
 def test_a_plan_counts_words_and_trees(succeed, unmeasured, arguments, vocabulary):
     plan = succeed("train", "--task", "parsing", "--trees", "some.trees", "--plan",

@@ -1,0 +1,73 @@
+"""`JoinedTrees`, the constraint of searches among trees in the joined form."""
+
+from typing import NamedTuple
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.decoding.constraints import Generated
+from keras_transformer.layers.tensors import Tensor, check_shape
+
+
+class _State(NamedTuple):
+    words_left: Tensor  # int32 [rows]
+    depth: Tensor  # int32 [rows], the number of open constituents
+
+
+class JoinedTrees:
+    """Constrains each hypothesis to one joined symbol for each word of its sentence, and EOS.
+
+    Only the last word may close the root, which it does without a bracket. The vocabulary bounds
+    the constituents in a row that have a single part: all of them open before one word.
+
+    Args:
+        num_words: int32 `[batch]`, the number of words of each sentence.
+        openings, closings: int32 `[vocabulary]`, the number of constituents that a token opens and
+            closes.
+        words: bool `[vocabulary]`, whether a token is a joined symbol.
+
+    Example:
+
+    >>> from keras_transformer.decoding import GreedySearch
+    >>> from keras_transformer.parsing import JoinedTrees
+    >>> step = lambda tokens, parents, state: (ops.array([[9.0, 9, 9, 8, 1, 2, 3]]), state)
+    >>> trees = JoinedTrees(  # 4 is "(S", 5 "XX", and 6 ")"
+    ...     num_words=[3],
+    ...     openings=[0, 0, 0, 0, 1, 0, 0],
+    ...     closings=[0, 0, 0, 0, 0, 0, 1],
+    ...     words=np.arange(7) >= 4,
+    ... )
+    >>> result = GreedySearch()(step, (), [5], max_length=5, constraints=[trees])
+    >>> ops.convert_to_numpy(result.tokens).tolist()
+    [[[4, 5, 5, 3, 0]]]
+    """
+
+    def __init__(
+        self, num_words: Tensor, openings: np.ndarray, closings: np.ndarray, words: np.ndarray
+    ):
+        self.num_words = ops.cast(ops.convert_to_tensor(num_words), "int32")
+        check_shape("num_words", self.num_words, "[batch]")
+        self._openings, self._closings = (np.asarray(a, "int32") for a in (openings, closings))
+        self._words = np.asarray(words, bool)
+
+    def start(self, max_lengths: Tensor, width: int) -> _State:
+        del max_lengths
+        words_left = ops.repeat(self.num_words, width)  # [rows]
+        return _State(words_left, ops.zeros_like(words_left))
+
+    def __call__(
+        self, state: _State, log_probabilities: Tensor, generated: Generated
+    ) -> tuple[_State, Tensor]:
+        changes = np.where(self._words, self._openings - self._closings, 0)
+        change, is_word = (
+            ops.take(ops.convert_to_tensor(array), generated.last_tokens, axis=0)
+            for array in (changes, self._words)
+        )  # [rows]
+        words_left = state.words_left - ops.cast(is_word, "int32")
+        # A dead row may have any tokens, so its depth is clipped.
+        depth = ops.maximum(state.depth + change, 0)
+        left, depth_after = ops.expand_dims(words_left, -1), ops.expand_dims(depth, -1) + changes
+        stays_open = (depth_after > 0) & ((left > 1) | (self._closings == 0))
+        is_eos = np.arange(len(self._words)) == generated.eos_id
+        allowed = ops.where(left > 0, stays_open & self._words, is_eos)
+        return _State(words_left, depth), ops.where(allowed, log_probabilities, float("-inf"))

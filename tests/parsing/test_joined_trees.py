@@ -1,0 +1,72 @@
+"""`JoinedTrees` == every sequence that `Linearization.rebuild` finds well-formed, no other."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import EOS_ID, SubwordTokenizer
+from keras_transformer.decoding import BeamSearch, Sampling, compile_search
+from keras_transformer.parsing import JoinedTrees, Linearization, tree_symbols
+from tests.closeness import assert_close
+from tests.decoding.toy_model import ToyModel, hypotheses
+
+JOINED = Linearization(labelled_closing=False, joined=True)
+PIECES = ["(A", "(A(B", ")", "(B)", "(A(B))", "XX", "NN", "(", "))"]
+TOKENIZER = SubwordTokenizer(PIECES)
+SYMBOLS = tree_symbols(TOKENIZER, JOINED)
+
+
+def well_formed(num_words):
+    """All well-formed sequences, found by trying every one."""
+    found = set()
+    for tokens in itertools.product(range(4, 4 + len(PIECES)), repeat=num_words):
+        rebuilt = JOINED.rebuild(TOKENIZER.pieces(tokens), ["w"] * num_words)
+        if rebuilt.is_well_formed:
+            found.add((*tokens, EOS_ID))
+    return found
+
+
+def search_trees(search, model, num_words, max_lengths):
+    def function(sentences, num_words, max_lengths, max_length):
+        trees = JoinedTrees(num_words, *SYMBOLS[:3])
+        state = model.start(sentences, search.width)
+        return search(model.step, state, max_lengths, max_length, constraints=[trees])
+
+    arrays = [np.array(x, "int32") for x in (range(len(num_words)), num_words, max_lengths)]
+    compiled = compile_search(function, sizes=("max_length",))
+    return compiled(*arrays, max_length=int(max(max_lengths)))
+
+
+def test_the_role_of_each_token():
+    assert SYMBOLS.openings[4:].tolist() == [1, 2, 0, 1, 2, 0, 0, 0, 0]
+    assert SYMBOLS.closings[4:].tolist() == [0, 0, 1, 1, 2, 0, 0, 0, 2]
+    assert SYMBOLS.words.tolist() == [*[False] * 4, *[True] * 6, False, False, True]
+    with pytest.raises(ValueError, match="must have a symbol that opens"):
+        tree_symbols(SubwordTokenizer(["XX", ")"]), JOINED)
+
+
+def test_a_beam_of_everything_finds_every_tree_and_nothing_else():
+    num_words, model = (1, 2, 3, 0), ToyModel(TOKENIZER.vocab_size, seed=5)
+    expected = [well_formed(number) for number in num_words[:3]] + [{(EOS_ID,)}]
+    assert [len(trees) for trees in expected[:2]] == [2, 6]
+    number = max(map(len, expected)) + 10
+    search = BeamSearch(number, n_best=number)
+    result = search_trees(search, model, num_words, [n + 1 for n in num_words])
+    for sentence, trees in enumerate(expected):
+        found = hypotheses(result, sentence)
+        assert {tokens for tokens, _, _ in found} == trees | {()}
+        next_log_probabilities = model.next_log_probabilities(sentence)
+        for tokens, _, log_probability in found[: len(trees)]:
+            steps = [next_log_probabilities(tokens[:i])[token] for i, token in enumerate(tokens)]
+            assert_close(log_probability, sum(steps), scale=1.0)
+
+
+def test_samples_are_trees_of_their_words():
+    model, num_words = ToyModel(TOKENIZER.vocab_size, seed=1, sharpness=4.0), [1, 5, 12]
+    result = search_trees(Sampling(num_samples=8), model, num_words, [20] * 3)
+    for sentence, number in enumerate(num_words):
+        for tokens, _, _ in hypotheses(result, sentence):
+            assert len(tokens) == number + 1 and tokens[-1] == EOS_ID
+            rebuilt = JOINED.rebuild(TOKENIZER.pieces(tokens[:-1]), ["w"] * number)
+            assert rebuilt.is_well_formed
