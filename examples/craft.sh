@@ -3,10 +3,15 @@
 #
 #     examples/craft.sh SETTING [TREES [OPTIONS of train...]]
 #
-# SETTING is how trees are written: joined, with one symbol for each word; or with brackets as
-# symbols and numbers, placeholders, words or tags for the words. subwords is numbers with BPE in the
-# source; large is joined with a larger model, first trained without R-Drop and then with it. TREES is the number of training trees
-# (default: all). MINUTES=15 sets the time; the default for large is 60.
+# SETTING is how trees are written:
+#     joined        the brackets around each word are one symbol
+#     numbers       each bracket is a symbol; a word is its number
+#     placeholders  the same; each word is XX
+#     words, tags   the same; a word is itself, or its tag
+#     subwords      the same with numbers; the source is BPE
+#     large         joined, with a larger model, trained first without R-Drop and then with it
+# TREES is the number of training trees (default: all). MINUTES=15 sets the time; the default of
+# large is 60.
 # KERAS_TRANSFORMER_DATA is the folder with `treebank/craft.train.trees.gz` and
 # `treebank/craft.dev.trees.gz`: the trees of github.com/UCDenver-ccp/CRAFT, one per line.
 set -euo pipefail

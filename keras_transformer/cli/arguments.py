@@ -291,9 +291,13 @@ def add_batch_options(parser):
 
 
 def add_quantize_option(group) -> None:
-    """Adds `--quantize` and `--engine`."""
+    """Adds `--quantize`."""
     text = "quantize the matrices in int8: faster for large models on x86; changes some answers"
     add_options(group, {"--quantize TYPE": text}, choices=("int8",))
+
+
+def add_engine_option(group) -> None:
+    """Adds `--engine` to a command for translators."""
     text = (
         "program that searches instead of Keras: ctranslate2, faster for small models, with a beam "
     )
@@ -315,22 +319,25 @@ def load_pipeline(arguments, task: str, precision: str = "auto") -> tuple[Any, d
     """
     glossary = read_glossary(arguments)
     num_streams = load_backend_in_streams(arguments.streams)
-    if arguments.engine and arguments.precision:
+    engine = getattr(arguments, "engine", None)  # Parsers have none.
+    if engine and arguments.precision:
         rule = "--precision is for Keras; ctranslate2 computes in float32 or --quantize"
         raise UserError(f"{rule}. Received: --precision {arguments.precision}")
     # Beside products in int8, the other type matters little.
-    if arguments.quantize or arguments.engine:
+    if arguments.quantize or engine:
         precision = "float32"
     dtype = arguments.precision or precision
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=dtype)
     if glossary is not None:
         glossary.give_to(pipeline)
     use_shortlist(pipeline, arguments)
-    if arguments.engine:
+    search = choose_search(arguments, pipeline.search)
+    if engine:
         from keras_transformer.export import CTranslate2Engine
 
         pipeline.engine = CTranslate2Engine(pipeline, arguments.quantize, num_streams)
+        pipeline.engine.check_search(search)
     elif arguments.quantize:
         pipeline.quantize()
     options = {"batch_size": arguments.batch_size, "num_streams": num_streams}
-    return pipeline, options | {"search": choose_search(arguments, pipeline.search)}
+    return pipeline, options | {"search": search}

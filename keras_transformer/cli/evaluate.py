@@ -16,7 +16,7 @@ from keras_transformer.cli.text_files import check_output, open_output
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import all_tasks, get_task
 
-_MODEL_OPTIONS = ("--output", "--streams", "--precision", "--quantize", "--engine", *SEARCH_OPTIONS)
+_MODEL_OPTIONS = ("--output", "--streams", "--precision", "--quantize", *SEARCH_OPTIONS)
 
 
 def evaluate_options(parser):
@@ -62,6 +62,8 @@ def run_evaluate(arguments):
         report["hypothesis"] = arguments.hypothesis
     else:
         report["model"] = arguments.model[0] if len(arguments.model) == 1 else arguments.model
+        given = {name: getattr(arguments, name) for name in ("quantize", "engine")}
+        report |= {name: value for name, value in given.items() if value}
     if arguments.json:
         with open_output(arguments.json) as file:
             file.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")

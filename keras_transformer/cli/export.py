@@ -14,6 +14,7 @@ from keras_transformer.cli.arguments import (
     GLOSSARY_OPTIONS,
     SEARCH_OPTIONS,
     add_constraint_options,
+    add_engine_option,
     add_glossary_options,
     add_model_option,
     add_option,
@@ -116,6 +117,7 @@ def serve_options(parser):
     parser.add_argument("model", metavar="[NAME=]MODEL", nargs="+", help=text)
     add_glossary_options(parser)
     add_quantize_option(parser)
+    add_engine_option(parser)
     for option in _server_options().values():
         add_option(parser, option)
 

@@ -133,6 +133,11 @@ def _tables_of(tasks: tuple[TaskCommands, ...]) -> dict[str, Table]:
             if name in CHOSEN and name != "preset":
                 unset = f"by the number of pairs; with --preset {option.unset}"
                 option = dataclasses.replace(option, unset=unset)
+            for task in tasks:
+                if option_name in task.defaults.keys() - {"preset", *task.not_here}:
+                    value = task.defaults[option_name]
+                    text = f"{option.text}; with --task {task.task.name} {value} by default"
+                    option = dataclasses.replace(option, text=text)
             tables[table_of.get(name, table)].options[option_name] = option
     return tables
 

@@ -6,6 +6,7 @@ import math
 from keras_transformer.cli import text_files
 from keras_transformer.cli.arguments import (
     add_constraint_options,
+    add_engine_option,
     add_glossary_options,
     add_language_options,
     add_line_options,
@@ -33,6 +34,7 @@ def translate_options(parser):
     add_language_options(files)
     add_glossary_options(files)
     add_long_lines(batches, ("split", "truncate", "error"), "split; error with --n-best")
+    add_engine_option(batches)
     add_shortlist_option(batches)
     add_constraint_options(parser)
 

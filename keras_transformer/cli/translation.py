@@ -11,6 +11,7 @@ from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
     GLOSSARY_OPTIONS,
     add_constraint_options,
+    add_engine_option,
     add_glossary_options,
     add_long_lines,
     add_option,
@@ -54,7 +55,7 @@ class TranslationCommands(TaskCommands):
         "dataset": (("dataset", "source_language", "target_language"),),
         "prepared": (("prepared",), *_LANGUAGES),
     }
-    model_options = ("--source", "--long-lines", "--shortlist", *CONSTRAINT_OPTIONS,
+    model_options = ("--source", "--long-lines", "--shortlist", "--engine", *CONSTRAINT_OPTIONS,
                      *GLOSSARY_OPTIONS)  # fmt: skip
     evaluate_inputs = ("source", "glossary", "baseline")
     valid_files = {"--source": "valid_source", "--reference": "valid_target"}
@@ -102,6 +103,7 @@ class TranslationCommands(TaskCommands):
         text += "language, 13a for most)"
         add_options(group, {"--tokenize NAME": text}, choices=BLEU_TOKENIZERS)
         add_long_lines(group, ("split", "truncate", "error"), "split")
+        add_engine_option(group)
         add_shortlist_option(group)
         add_glossary_options(group)
         add_constraint_options(parser)

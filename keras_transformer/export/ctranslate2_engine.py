@@ -15,9 +15,10 @@ from keras_transformer.decoding.beam_search import length_penalty
 from keras_transformer.decoding.search import Search, SearchResult
 from keras_transformer.errors import UserError
 from keras_transformer.export.ctranslate2 import write_ctranslate2
-from keras_transformer.export.formats import check_pipeline
+from keras_transformer.export.formats import FORMATS
 from keras_transformer.inference.batch_inference import NOT_IN_ENGINES
 from keras_transformer.inference.translator import Translator
+from keras_transformer.models import Ensemble
 
 
 class CTranslate2Engine:
@@ -33,7 +34,8 @@ class CTranslate2Engine:
         num_streams: Number of batches that are searched at the same time, which share the cores.
 
     Raises:
-        UserError: As in `export_ctranslate2`, or if the translator has a glossary or shortlist.
+        UserError: If ctranslate2 is not installed or does not support the model or quantization, or
+            if `translator` is a parser, or has an `Ensemble`, a glossary or a shortlist.
 
     Example:
 
@@ -49,7 +51,13 @@ class CTranslate2Engine:
         quantization: str | None = None,
         num_streams: int = 1,
     ):
-        check_pipeline(translator, "ctranslate2", {"quantization": quantization})
+        form = FORMATS["ctranslate2"]
+        form.check_packages()
+        form.check_options({"quantization": quantization})
+        if not isinstance(translator, Translator) or isinstance(translator.model, Ensemble):
+            kind = type(translator if translator.task != "translation" else translator.model)
+            rule = "CTranslate2 searches for a translator of one model"
+            raise UserError(f"{rule}. Received: {kind.__name__}")
         if translator.glossary is not None or translator.shortlist is not None:
             raise UserError(NOT_IN_ENGINES)
         import ctranslate2
@@ -65,6 +73,16 @@ class CTranslate2Engine:
         tokenizers = translator.source_tokenizer, translator.target_tokenizer
         self._source, self._target = (t.pieces(range(t.vocab_size)) for t in tokenizers)
         self._ids = {piece: token for token, piece in enumerate(self._target)}
+
+    def check_search(self, search: Search) -> None:
+        """Raises a `UserError` if CTranslate2 does not have a search.
+
+        Args:
+            search: Any search.
+        """
+        if not isinstance(search, GreedySearch | BeamSearch) or search.constraints:
+            rule = "CTranslate2 searches greedily or with beams, without constraints"
+            raise UserError(f"{rule}. Received: {search}")
 
     def search(
         self,
@@ -82,11 +100,9 @@ class CTranslate2Engine:
             prefixes: Ids that each answer begins with.
 
         Raises:
-            UserError: For another search.
+            UserError: As in `check_search`.
         """
-        if not isinstance(search, GreedySearch | BeamSearch) or search.constraints:
-            rule = "CTranslate2 searches greedily or with beams, without constraints"
-            raise UserError(f"{rule}. Received: {search}")
+        self.check_search(search)
         options: dict[str, Any] = {}
         alpha, penalties = 0.0, np.ones(max(limits) + 1)
         if isinstance(search, BeamSearch):

@@ -184,8 +184,11 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
         raise UserError(f"{rule}. Received: {str(path)!r} with {min(wrong)!r}")
 
 
-def check_pipeline(pipeline: "Pipeline", format: str, options: Mapping[str, Any]) -> "ExportFormat":
-    """Returns the format; raises a `UserError` if a pipeline or the options do not suit it."""
+@contextlib.contextmanager
+def export_folder(
+    pipeline: "Pipeline", directory: str | os.PathLike, format: str, **options: Any
+) -> Iterator[pathlib.Path]:
+    """Checks the arguments, and yields a folder that replaces `directory` if the block succeeds."""
     import keras
 
     chosen, backend = FORMATS[format], keras.backend.backend()
@@ -195,20 +198,12 @@ def check_pipeline(pipeline: "Pipeline", format: str, options: Mapping[str, Any]
         raise UserError(f"The {chosen.layout.title} {rule}. Received: {backend=}")
     chosen.check_packages()
     chosen.check_task(pipeline.task)
-    num_models = len(getattr(pipeline.model, "models", ()))
-    if num_models and not chosen.includes_search:
-        rule = "holds one model; export the models of an ensemble one by one"
-        raise UserError(f"The {chosen.layout.title} {rule}. Received: an Ensemble of {num_models}")
-    return chosen
-
-
-@contextlib.contextmanager
-def export_folder(
-    pipeline: "Pipeline", directory: str | os.PathLike, format: str, **options: Any
-) -> Iterator[pathlib.Path]:
-    """Checks the arguments, and yields a folder that replaces `directory` if the block succeeds."""
-    chosen = check_pipeline(pipeline, format, options)
     if not chosen.includes_search:
+        if num_models := len(getattr(pipeline.model, "models", ())):
+            rule = "holds one model; export the models of an ensemble one by one"
+            raise UserError(
+                f"The {chosen.layout.title} {rule}. Received: an Ensemble of {num_models}"
+            )
         if not chosen.has_own_form:
             warn_of_constraints(getattr(pipeline.search, "constraints", ()), chosen.layout.title)
         if getattr(pipeline, "glossary", None) is not None:

@@ -55,6 +55,8 @@ class ServedFunctions(abc.ABC):
     ):
         self._pipeline, self._num_streams, self._engine = pipeline, num_streams, engine
         self._splits = long_texts == "split"
+        if engine is not None:
+            engine.check_search(search)
         self._model = copy_of(pipeline.model, dtype, StoredTransformer)
         if quantization is not None:
             quantize_maps(all_maps(self._model))

@@ -17,8 +17,8 @@ class _State(NamedTuple):
 class JoinedTrees:
     """Constrains each hypothesis to one joined symbol for each word of its sentence, and EOS.
 
-    Only the last word may close the root, which it does without a bracket. The vocabulary bounds
-    the constituents in a row that have a single part: all of them open before one word.
+    Only the last word may close the root, which it does without a bracket. A sentence whose maximum
+    length is below its number of words plus 1 has no hypothesis.
 
     Args:
         num_words: int32 `[batch]`, the number of words of each sentence.
@@ -66,8 +66,11 @@ class JoinedTrees:
         words_left = state.words_left - ops.cast(is_word, "int32")
         # A dead row may have any tokens, so its depth is clipped.
         depth = ops.maximum(state.depth + change, 0)
+        # Without room for the words that are left and EOS, the row dies.
+        has_room = generated.length + words_left + 1 <= generated.max_lengths
         left, depth_after = ops.expand_dims(words_left, -1), ops.expand_dims(depth, -1) + changes
         stays_open = (depth_after > 0) & ((left > 1) | (self._closings == 0))
         is_eos = np.arange(len(self._words)) == generated.eos_id
         allowed = ops.where(left > 0, stays_open & self._words, is_eos)
+        allowed = allowed & ops.expand_dims(has_room, -1)
         return _State(words_left, depth), ops.where(allowed, log_probabilities, float("-inf"))

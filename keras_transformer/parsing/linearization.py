@@ -9,6 +9,7 @@ from annotated_types import Predicate
 
 from keras_transformer.parsing.trees import (
     PLACEHOLDER,
+    SPACE,
     Tree,
     escape_brackets,
     is_symbol,
@@ -16,7 +17,7 @@ from keras_transformer.parsing.trees import (
 )
 from keras_transformer.settings.base import Allowed, Count, Settings, settings_dataclass
 
-_JOINED = re.compile(r"((?:\([^()\s]+)*)(\)*)")  # what a word has before and after it
+_JOINED = re.compile(rf"((?:\([^{SPACE}()]+)*)(\)*)")  # what a word has before and after it
 # They stand for the words in order; after 99 comes 0 again.
 NUMBERS = tuple(map(str, range(100)))
 _Label = Annotated[str, Predicate(is_symbol), Allowed("a label without spaces and round brackets")]
@@ -63,7 +64,8 @@ class Linearization(Settings):
             and `(NP)` on both sides of it; `XX` for a word without brackets. The brackets after the
             last word are left out.
         max_unary: Maximum number of constituents in a row that have a single part each. It is 3 in
-            the trees of CRAFT, as in `(SBAR (S (VP (VBG noting))))`. Searches stay within it.
+            the trees of CRAFT, as in `(SBAR (S (VP (VBG noting))))`. Searches stay within it,
+            except in the joined form, whose symbols bound it: each opens as many as in training.
 
     Raises:
         ValueError: If a value is not allowed, `words` and `numbers` are both True, or `joined` and
@@ -183,7 +185,9 @@ class Linearization(Settings):
             rule = "There must be as many tags as words"
             raise ValueError(f"{rule}. Received: {len(tags)} tags and {len(words)} words")
         written = list(map(_number, range(len(words)))) if self.numbers else words
-        builder = _TreeBuilder(words, tags, written, self.root_label, self.max_unary)
+        # In the joined form, searches do not count the constituents in a row.
+        max_unary = None if self.joined else self.max_unary
+        builder = _TreeBuilder(words, tags, written, self.root_label, max_unary)
         if self.leaf_is_one_symbol:
             for symbol in _split(symbols) if self.joined else symbols:
                 self._read(symbol, builder)

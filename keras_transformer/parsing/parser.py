@@ -175,7 +175,8 @@ class Parser(Pipeline):
         num_words = list(map(len, words))
         limits = ops.convert_to_numpy(self.max_lengths(np.array(num_words, "int32"))).tolist()
         # A sentence without words has no tree, and a limit of 1.
-        room = [max(limit - _SMALLEST_TREE, 0) for limit in limits]
+        others = 1 if self.linearization.joined else _SMALLEST_TREE
+        room = [max(limit - others, 0) for limit in limits]
         num_long = sum(number > limit for number, limit in zip(num_words, room, strict=True))
         if num_long:
             message = "%d of %d sentences have more words than a tree of the model can have: %d."

@@ -71,17 +71,11 @@ class ParserFunctions(ServedFunctions):
         next_endings = tf.gather(endings, places, batch_dims=1)  # [rows, n, length]
         beginnings = tf.gather(tf.constant(self._beginnings()), tokens)
         written = tf.strings.join([beginnings, tf.where(is_word, next_endings, "")])
-        trees = tf.strings.reduce_join(written, axis=2)
         if self._pipeline.linearization.joined:
-            symbols = self._pipeline.tree_symbols
-            closings = tf.constant([")" * number for number in symbols.closings])
-            written = tf.strings.join([written, tf.gather(closings, tokens)])
-            # The last word has no closings: it ends all constituents.
-            changes = tf.gather(tf.constant(symbols.openings - symbols.closings), tokens)
-            num_open = tf.reduce_sum(changes, axis=2)
-            ends = tf.fill(tf.shape(num_open), ")" * _MOST_OPEN)
-            ends = tf.strings.substr(ends, tf.zeros_like(num_open), num_open)
+            written, ends = self._closed(written, tokens)
             trees = tf.strings.join([tf.strings.reduce_join(written, axis=2), ends])
+        else:
+            trees = tf.strings.reduce_join(written, axis=2)
         trees = tf.strings.strip(trees)
         # If the search has found nothing, the best answer is a tree without constituents.
         leaves = tf.strings.join([f" ({PLACEHOLDER} ", endings])
@@ -89,6 +83,16 @@ class ParserFunctions(ServedFunctions):
         flat = tf.strings.join([f"({root_label}", leaves, ")"])
         is_first = (tf.range(tf.shape(tokens)[1]) == 0)[None, :]
         return tf.where(is_first & (scores == float("-inf")), flat[:, None], trees)
+
+    def _closed(self, written, tokens):
+        """Returns joined symbols with their closing brackets, and the brackets after the last."""
+        symbols = self._pipeline.tree_symbols
+        closings = tf.constant([")" * number for number in symbols.closings])
+        changes = tf.gather(tf.constant(symbols.openings - symbols.closings), tokens)
+        num_open = tf.reduce_sum(changes, axis=2)  # [rows, n]
+        ends = tf.fill(tf.shape(num_open), ")" * _MOST_OPEN)
+        ends = tf.strings.substr(ends, tf.zeros_like(num_open), num_open)
+        return tf.strings.join([written, tf.gather(closings, tokens)]), ends
 
     def _beginnings(self) -> list[str]:
         """Returns the text to write for each token of the target, without the word of a leaf."""

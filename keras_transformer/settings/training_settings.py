@@ -216,7 +216,10 @@ class TrainingSettings(Settings):
         # Files of older versions lack these.
         before.setdefault("line_ends", now.get("line_ends"))
         if "linearization" in now:
-            before["linearization"] = {**now["linearization"], **before.get("linearization", {})}
+            saved = before.get("linearization", {})
+            # Files of older versions lack the joined form.
+            before["linearization"] = {**now["linearization"], "joined": False, **saved}
+        now = dict(sorted(now.items(), key=lambda item: item[0] in fingerprint))  # at the end
         different = {name for name in now if before.get(name) != now[name]}
         if different & _OF_TEXT and different <= _OF_TEXT | {"batch_shapes", "mixture"}:
             raise UserError(

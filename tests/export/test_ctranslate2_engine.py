@@ -14,6 +14,7 @@ from keras_transformer.training import enable_lora
 from tests.closeness import assert_close
 from tests.export.models import BOS_ID, EOS_ID, TEXTS, random_translator
 from tests.inference.test_languages import make_translator
+from tests.tiny_parser import tiny_parser
 
 pytest.importorskip("ctranslate2", reason="pip install ctranslate2")
 
@@ -114,8 +115,9 @@ def test_other_weights():
         ),
         (
             lambda t: CTranslate2Engine(Translator(Ensemble([t.model] * 2), t.source_tokenizer)),
-            "one model",
+            "of one model. Received: Ensemble",
         ),
+        (lambda t: CTranslate2Engine(tiny_parser()), "Received: Parser"),
         (lambda t: CTranslate2Engine(t, "int3"), "quantization"),
     ],
 )
@@ -136,3 +138,16 @@ def test_the_server(tmp_path):
     assert [text.decode() for text in answers["translation"]] == [one.text for one in expected]
     assert_close(answers["score"], [one.score for one in expected])
     assert model.signatures["n_best"]({"text": [b"a b"]})["scores"].shape == (1, 1)
+
+
+@pytest.mark.tensorflow_only("the server needs it")
+@pytest.mark.parametrize(
+    "search", [Sampling(), BeamSearch(constraints=[MinimumLength(3)])], ids=str
+)
+def test_the_server_refuses_a_search_at_its_start(search, tmp_path):
+    translator = random_translator()
+    translator.search = search
+    translator.save(tmp_path / "model")
+    [model] = find_models([str(tmp_path / "model")], engine="ctranslate2")["model"].values()
+    with pytest.raises(UserError, match="without constraints"):
+        model.load()

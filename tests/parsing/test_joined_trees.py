@@ -62,6 +62,12 @@ def test_a_beam_of_everything_finds_every_tree_and_nothing_else():
             assert_close(log_probability, sum(steps), scale=1.0)
 
 
+def test_a_sentence_without_room_has_no_tree():
+    result = search_trees(BeamSearch(2), ToyModel(TOKENIZER.vocab_size, seed=2), [4, 5], [5, 5])
+    found = [hypotheses(result, sentence)[0] for sentence in range(2)]
+    assert len(found[0][0]) == 5 and found[1][2] == -np.inf
+
+
 def test_samples_are_trees_of_their_words():
     model, num_words = ToyModel(TOKENIZER.vocab_size, seed=1, sharpness=4.0), [1, 5, 12]
     result = search_trees(Sampling(num_samples=8), model, num_words, [20] * 3)

@@ -42,6 +42,13 @@ def test_the_joined_form_has_a_symbol_for_each_word():
     assert JOINED.to_symbols(TREE) == ["(S(NP", ")", "(VP", "(PRT))", "XX"]
 
 
+def test_labels_with_other_spaces_are_joined():
+    tree = Tree.parse("(S (N\u00a0P (X a) (X b)) (VP (X c)))")
+    symbols = JOINED.to_symbols(tree)
+    assert symbols == ["(S(N\u00a0P", ")", "(VP"]
+    assert JOINED.rebuild(symbols, tree.words(), tree.tags()) == (tree, 0)
+
+
 def test_numbers_stand_for_words_and_begin_again_after_99():
     assert " ".join(Linearization(numbers=True).to_symbols(TREE)) == (
         "(S (NP 0 1 )NP (VP 2 (PRT 3 )PRT )VP 4 )S"

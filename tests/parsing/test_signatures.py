@@ -88,7 +88,8 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize("linearization, search, options", [
-    (Linearization(labelled_closing=False, joined=True), BeamSearch(3, n_best=3), {}),
+    (Linearization(labelled_closing=False, joined=True, root_label="TOP"),
+     BeamSearch(3, n_best=3), {"position": "learned", "max_length": 10}),
     pytest.param(Linearization(numbers=True), BeamSearch(3), {}, marks=SLOW),
     pytest.param(Linearization(words=True, labelled_closing=False),
                  Sampling(seed=2, num_samples=2), {}, marks=SLOW),

@@ -47,9 +47,13 @@ def test_a_training_of_version_1_is_resumed(tmp_path):
     content["settings"] |= {"task": "parsing", "f1_every": 2, "linearization": {"tags": False}}
     path.write_text(json.dumps(content))
     settings = TrainingSettings(task="parsing", task_settings={"f1_every": 1})
-    settings.check_resumes(tmp_path, DATA | {"linearization": {"tags": False}})
+    form = {"tags": False, "joined": False}
+    settings.check_resumes(tmp_path, DATA | {"linearization": form})
     with pytest.raises(UserError, match="tags was False, now True"):
-        settings.check_resumes(tmp_path, DATA | {"linearization": {"tags": True}})
+        settings.check_resumes(tmp_path, DATA | {"linearization": form | {"tags": True}})
+    now = DATA | {"linearization": {"tags": False, "joined": True}, "target_tokens": 3}
+    with pytest.raises(UserError, match="other settings: joined was False, now True; target_tok"):
+        settings.check_resumes(tmp_path, now)
 
 
 def test_a_training_from_before_a_setting_is_resumed(tmp_path):
