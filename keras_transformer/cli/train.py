@@ -88,8 +88,9 @@ def run_train(arguments: argparse.Namespace) -> None:
     load_backend()
     from keras_transformer.training import joined_processes
 
-    options = arguments.coordinator, arguments.processes, arguments.process_id
-    with joined_processes(*options) as group:
+    with joined_processes(
+        arguments.coordinator, arguments.processes, arguments.process_id
+    ) as group:
         if not group.is_first:  # Process 0 speaks for all of them.
             logging.getLogger("keras_transformer").setLevel(logging.ERROR)
         _train(commands, kind, values, say if group.is_first else lambda line: None)

@@ -136,14 +136,21 @@ def run_score(arguments):
 
     translator = in_languages(Translator.load(arguments.model), arguments)
     if arguments.long_lines != "truncate":
-        limits = translator.max_source_length, repr(arguments.source)
         text_files.check_lengths(
-            translator.source_tokenizer, sources, *limits, advice=_SCORE_ADVICE
+            translator.source_tokenizer,
+            sources,
+            translator.max_source_length,
+            repr(arguments.source),
+            advice=_SCORE_ADVICE,
         )
     if translator.model.config.max_length is not None:
-        limits = translator.model.config.max_length, repr(arguments.target)
-        advice = "shorten it and its source"
-        text_files.check_lengths(translator.target_tokenizer, targets, *limits, advice=advice)
+        text_files.check_lengths(
+            translator.target_tokenizer,
+            targets,
+            translator.model.config.max_length,
+            repr(arguments.target),
+            advice="shorten it and its source",
+        )
     total_log_probability, total_tokens, num_scored = 0.0, 0, 0
     num_given = len(translator.target_tokenizer.beginning)  # of each translation but an empty one
     with (

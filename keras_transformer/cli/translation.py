@@ -222,8 +222,12 @@ def _translate(task, arguments, sources):
         translator = in_languages(translator, arguments)
     long_lines = arguments.long_lines or "split"
     if long_lines == "error":
-        limits = translator.max_source_length, repr(arguments.source)
-        text_files.check_lengths(translator.source_tokenizer, sources, *limits)
+        text_files.check_lengths(
+            translator.source_tokenizer,
+            sources,
+            translator.max_source_length,
+            repr(arguments.source),
+        )
     progress = ProgressBar("translating", total=len(sources), unit="lines")
     hypotheses, seconds = text_files.answer_all(
         translator.translate, sources, progress, long_texts=long_lines, **options

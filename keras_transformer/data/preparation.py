@@ -93,13 +93,15 @@ def prepare_corpus(
     pairs = [] if valid_corpus is None else list(valid_corpus)
     path = pathlib.Path(os.path.realpath(directory))
     parts_folder, parts = path.with_name(f".{path.name}.parts"), None
-    options = tokenizers, max_length, progress
     if part is not None:
-        parts = _encode_part(parts_folder, part, train_corpus, pairs, *options)
+        parts = _encode_part(
+            parts_folder, part, train_corpus, pairs, tokenizers, max_length, progress
+        )
         if parts is None:
             return None
     try:
-        _write_corpus(path, train_corpus, None if valid_corpus is None else pairs, parts, *options)
+        valid_pairs = None if valid_corpus is None else pairs
+        _write_corpus(path, train_corpus, valid_pairs, parts, tokenizers, max_length, progress)
     except (OSError, UserError):
         # The process of another part, which ended at the same time, may have written the corpus.
         if part is None or parts_folder.exists():

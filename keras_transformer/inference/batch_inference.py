@@ -176,8 +176,8 @@ class BatchInference:
             }
             if lengths:
                 used = search_with_terms(search) if has_terms else search
-                limits = batch_size, max_positions, num_streams
-                batches += [(used, indices) for indices in _cut_lengths(lengths, used, *limits)]
+                cut = _cut_lengths(lengths, used, batch_size, max_positions, num_streams)
+                batches += [(used, indices) for indices in cut]
 
         def search_one(numbered):
             number, (used, indices) = numbered

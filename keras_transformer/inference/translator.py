@@ -93,8 +93,15 @@ class Translator(Pipeline):
         sentence_profile: SentenceProfile | None = None,
         origin: Mapping[str, str] | None = None,
     ):
-        tokenizers, search = (source_tokenizer, target_tokenizer), search or BeamSearch()
-        super().__init__(model, *tokenizers, search, extra_length, max_source_length, recipe)
+        super().__init__(
+            model,
+            source_tokenizer,
+            target_tokenizer,
+            search or BeamSearch(),
+            extra_length,
+            max_source_length,
+            recipe,
+        )
         self.sentence_profile = sentence_profile
         is_text = isinstance(origin, Mapping) and all(isinstance(v, str) for v in origin.values())
         check_argument(is_text or origin is None, "origin", "a dict of texts or None", origin)
@@ -172,8 +179,9 @@ class Translator(Pipeline):
         self.num_split += sum(len(text_parts) > 1 for text_parts in parts)
         search = one_answer(search or self.search)
         # After a split, only a character that has more subwords than the model reads is cut.
-        options = search, batch_size, progress, prefixes, num_streams, glossary
-        answers = self._translate(parts, *options)
+        answers = self._translate(
+            parts, search, batch_size, progress, prefixes, num_streams, glossary
+        )
         translations = iter([hypotheses[0].text for hypotheses in answers])
         return [join_parts(text_parts, translations) for text_parts in parts]
 
@@ -241,8 +249,10 @@ class Translator(Pipeline):
             message = "%d of %d texts have more sentences than the texts of the training and are "
             message += "translated as a whole; split them into sentences first."
             _LOGGER.warning(message, num_several, len(parts))
-        options = search or self.search, batch_size, progress, prefixes, num_streams, glossary
-        return self._translate(parts, *options, advice=_CUT_ADVICE)
+        search = search or self.search
+        return self._translate(
+            parts, search, batch_size, progress, prefixes, num_streams, glossary, _CUT_ADVICE
+        )
 
     def _translate(
         self, parts, search, batch_size, progress, prefixes, num_streams, glossary, advice=""
@@ -359,8 +369,16 @@ class Translator(Pipeline):
 
         scores = [Score(0.0, 0)] * len(sources)
         max_tokens = min(_MAX_LOGITS // self.model.config.output_vocab_size, MAX_BATCH_TOKENS)
-        pairs, key = (sources, targets, batch_size, max_tokens, progress), ("score", num_given)
-        for index, total, values in self._inference.run_pairs(key, log_probabilities, *pairs):
+        results = self._inference.run_pairs(
+            ("score", num_given),
+            log_probabilities,
+            sources,
+            targets,
+            batch_size,
+            max_tokens,
+            progress,
+        )
+        for index, total, values in results:
             tokens = (*targets[index], EOS_ID)
             token_values = tuple(values[: len(tokens)].tolist())
             scores[index] = Score(float(total), len(tokens), tokens, token_values)
@@ -407,8 +425,10 @@ class Translator(Pipeline):
             return ops.mean(ops.cast(scores, "float32"), axis=1)  # [batch, target, source]
 
         alignments = {}
-        pairs = sources, targets, batch_size, _MAX_ALIGNED_TOKENS, progress
-        for index, attention in self._inference.run_pairs(layer, mean_attention, *pairs):
+        results = self._inference.run_pairs(
+            layer, mean_attention, sources, targets, batch_size, _MAX_ALIGNED_TOKENS, progress
+        )
+        for index, attention in results:
             attention = attention[: len(targets[index]), : len(sources[index])]
             alignments[index] = Alignment.of(attention, source_words[index], target_words[index])
         return [alignments[index] for index in range(len(sources))]

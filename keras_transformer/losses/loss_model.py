@@ -134,8 +134,9 @@ class LossModel(MicroBatchModel):
         if bias is not None:  # It becomes a column of the matrix, for a state of one.
             states = ops.concatenate([states, ops.ones_like(states[..., :1])], axis=-1)
             matrix = ops.concatenate([matrix, ops.expand_dims(bias, 1)], axis=1)
-        options = self._smoothing, is_token, tokens_per_slice, r_drop, training
-        return fused_projected_cross_entropy(labels, states, matrix, *options)
+        return fused_projected_cross_entropy(
+            labels, states, matrix, self._smoothing, is_token, tokens_per_slice, r_drop, training
+        )
 
     def _reference_losses(self, states, labels, r_drop, tokens_per_slice):
         """Returns `[batch, length]`, the losses of all positions, on every backend."""

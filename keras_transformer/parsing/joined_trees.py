@@ -47,8 +47,8 @@ class JoinedTrees:
     ):
         self.num_words = ops.cast(ops.convert_to_tensor(num_words), "int32")
         check_shape("num_words", self.num_words, "[batch]")
-        self._openings, self._closings = (np.asarray(a, "int32") for a in (openings, closings))
-        self._words = np.asarray(words, bool)
+        self._words, self._closings = np.asarray(words, bool), np.asarray(closings, "int32")
+        self._changes = np.asarray(openings, "int32") - self._closings  # of the depth
 
     def start(self, max_lengths: Tensor, width: int) -> _State:
         del max_lengths
@@ -58,19 +58,20 @@ class JoinedTrees:
     def __call__(
         self, state: _State, log_probabilities: Tensor, generated: Generated
     ) -> tuple[_State, Tensor]:
-        changes = np.where(self._words, self._openings - self._closings, 0)
-        change, is_word = (
-            ops.take(ops.convert_to_tensor(array), generated.last_tokens, axis=0)
-            for array in (changes, self._words)
-        )  # [rows]
-        words_left = state.words_left - ops.cast(is_word, "int32")
+        is_eos = np.arange(len(self._words)) == generated.eos_id
+        has_closings = self._closings > 0
+        changes, is_word, is_eos, has_closings = (
+            ops.convert_to_tensor(array)
+            for array in (self._changes, self._words, is_eos, has_closings)
+        )  # [vocabulary]
+        was_word = ops.take(is_word, generated.last_tokens, axis=0)  # [rows]
+        words_left = state.words_left - ops.cast(was_word, "int32")
         # A dead row may have any tokens, so its depth is clipped.
-        depth = ops.maximum(state.depth + change, 0)
+        depth = ops.maximum(state.depth + ops.take(changes, generated.last_tokens, axis=0), 0)
         # Without room for the words that are left and EOS, the row dies.
         has_room = generated.length + words_left + 1 <= generated.max_lengths
         left, depth_after = ops.expand_dims(words_left, -1), ops.expand_dims(depth, -1) + changes
-        stays_open = (depth_after > 0) & ((left > 1) | (self._closings == 0))
-        is_eos = np.arange(len(self._words)) == generated.eos_id
-        allowed = ops.where(left > 0, stays_open & self._words, is_eos)
+        stays_open = (depth_after > 0) & ((left > 1) | ~has_closings)
+        allowed = ops.where(left > 0, stays_open & is_word, is_eos)
         allowed = allowed & ops.expand_dims(has_room, -1)
         return _State(words_left, depth), ops.where(allowed, log_probabilities, float("-inf"))

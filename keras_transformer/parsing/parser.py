@@ -112,10 +112,16 @@ class Parser(Pipeline):
         recipe: TrainingRecipe | dict | None = None,
         constrained: bool | None = None,
     ):
-        search = search or BeamSearch(beam_size=21, length_penalty=0.3)
-        lengths = extra_length, max_source_length
-        tokenizers = source_tokenizer, target_tokenizer
-        super().__init__(model, *tokenizers, search, *lengths, recipe, self.well_formed_trees)
+        super().__init__(
+            model,
+            source_tokenizer,
+            target_tokenizer,
+            search or BeamSearch(beam_size=21, length_penalty=0.3),
+            extra_length,
+            max_source_length,
+            recipe,
+            self.well_formed_trees,
+        )
         rule = f"at least {_SMALLEST_TREE}, the size of the smallest tree"
         check_argument(extra_length >= _SMALLEST_TREE, "extra_length", rule, extra_length)
         self.linearization = linearization or Linearization()

@@ -135,8 +135,9 @@ def make_plan(
     max_steps = settings.max_steps or recipe.max_steps
     if resumes:  # Before the text is read, which may take long.
         _report_if_finished(output, max_steps, settings, report)
-    choices = output if resumes else None, given_tokenizers, train_corpus
-    start, tokenizers, sizes = _choose_vocabularies(task, *choices, settings, report)
+    start, tokenizers, sizes = _choose_vocabularies(
+        task, output if resumes else None, given_tokenizers, train_corpus, settings, report
+    )
     config = make_config(settings, recipe, *sizes)
     data = make_training_data(
         train_corpus,
