@@ -15,6 +15,7 @@ from typing import get_args
 
 import sentencepiece
 
+from keras_transformer.checks import check_choice, check_positive_integer
 from keras_transformer.data.corpora import open_text
 from keras_transformer.data.lookup_tokenizers import WHITESPACE, SubwordTokenizer
 from keras_transformer.data.mixed_corpus import MixedCorpus
@@ -114,16 +115,10 @@ def train_sentencepiece(
     280
     """
     symbols = as_symbols(symbols)
-    if model_type not in MODEL_TYPES:
-        raise ValueError(f"model_type must be one of {MODEL_TYPES}. Received: {model_type=}")
-    if normalization not in NORMALIZATIONS:
-        raise ValueError(
-            f"normalization must be one of {NORMALIZATIONS}. Received: {normalization=}"
-        )
-    for argument, value in (("vocab_size", vocab_size), ("max_sentences", max_sentences)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
-            message = f"{argument} must be a positive integer below 2**31"
-            raise ValueError(f"{message}. Received: {argument}={value!r}")
+    check_choice("model_type", model_type, MODEL_TYPES)
+    check_choice("normalization", normalization, NORMALIZATIONS)
+    check_positive_integer("vocab_size", vocab_size, 2**31 - 1)
+    check_positive_integer("max_sentences", max_sentences, 2**31 - 1)
     kept = sample_lines(_usable(text_lines(files_or_lines)), max_sentences, seed)
     if not kept:
         raise UserError(_NO_TEXT)

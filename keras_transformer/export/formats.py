@@ -13,6 +13,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from keras_transformer.checks import check_choice
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_folder
 from keras_transformer.inference.tasks import get_task
@@ -129,9 +130,7 @@ FORMATS = {export_format.name: export_format for export_format in _ALL}
 
 
 def _format(name):
-    if name not in FORMATS:
-        names = ", ".join(map(repr, FORMATS))
-        raise ValueError(f"`format` must be one of {names}. Received: format={name!r}")
+    check_choice("format", name, FORMATS)
     return FORMATS[name]
 
 

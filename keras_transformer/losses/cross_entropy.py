@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.checks import check_choice
+from keras_transformer.checks import check_choice, check_rate
 from keras_transformer.layers.tensors import Tensor, at_least_float32
 from keras_transformer.models.micro_batches import token_mean_weights
 
@@ -107,8 +107,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         dtype: Any = None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        if not 0.0 <= label_smoothing < 1.0:
-            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: {label_smoothing=}")
+        check_rate("label_smoothing", label_smoothing)
         check_choice("convention", convention, ("t2t", "keras"))
         self.label_smoothing = float(label_smoothing)
         self.convention = convention

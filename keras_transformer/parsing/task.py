@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from keras_transformer import parsing
+from keras_transformer.checks import check_positive_integer
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
 from keras_transformer.inference.tasks import Task
@@ -76,8 +77,7 @@ class TreebankCorpus:
         limit: int | None = None,
         seed: int = 0,
     ) -> None:
-        if limit is not None and limit < 1:
-            raise ValueError(f"`limit` must be positive, or None. Received: {limit=}")
+        check_positive_integer("limit", 1 if limit is None else limit)
         self.path = require_file(path, is_reread=True)
         self.linearization = linearization or Linearization()
         self.limit = limit

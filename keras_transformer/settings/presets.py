@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Predicate
 
+from keras_transformer.checks import check_choice
 from keras_transformer.files import read_toml
 from keras_transformer.settings.base import (
     Allowed,
@@ -146,7 +147,6 @@ def get_preset(name: str) -> Preset:
     for Misconceived Reasons", arXiv 2105.14462; for `tiny_deep` and `small_deep`, Kasai et al.
     (2021), "Deep Encoder, Shallow Decoder", arXiv 2006.10369.
     """
-    if name not in _PRESETS:
-        raise ValueError(f"`name` must be one of {', '.join(_PRESETS)}. Received: {name=}")
+    check_choice("name", name, _PRESETS)
     preset = _PRESETS[name]
     return dataclasses.replace(preset, config=dict(preset.config))  # the caller may change the dict

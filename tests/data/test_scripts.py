@@ -104,6 +104,6 @@ def test_other_normalizations_are_those_of_sentencepiece(normalization, expected
 
 def test_an_unknown_normalization_is_refused():
     with pytest.raises(
-        ValueError, match="normalization must be one of .*Received: normalization='nfd'"
+        ValueError, match="`normalization` must be one of .*Received: normalization='nfd'"
     ):
         train_sentencepiece(["a"], 280, normalization="nfd")
