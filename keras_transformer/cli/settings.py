@@ -319,6 +319,6 @@ def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
     if position == "learned" and given.keys() & {"position", "max_length"}:
         model["max_length"] = given.get("max_length", preset.recipe.max_length)
     task = get_task(values["task"])
-    own = fields(task.settings) | commands_of(task).task_settings(values)
+    task_settings = fields(task.settings) | commands_of(task).task_settings(values)
     settings = fields(TrainingSettings)
-    return TrainingSettings(**settings, model=model, recipe=recipe, task_settings=own)
+    return TrainingSettings(**settings, model=model, recipe=recipe, task_settings=task_settings)

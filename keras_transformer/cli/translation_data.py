@@ -232,9 +232,9 @@ def _open_prepared(values):
         raise UserError(f"{rule}. Received: --max-length {values['max_length']}")
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
     for tokenizer, name in zip(tokenizers, ("source_language", "target_language"), strict=True):
-        own = tokenizer.language if tokenizer else ""
-        if own and values[name] and tokenizer.with_language(values[name]).language != own:
-            rule = f"The prepared corpus is encoded in {own!r}"
+        language = tokenizer.language if tokenizer else ""
+        if language and values[name] and tokenizer.with_language(values[name]).language != language:
+            rule = f"The prepared corpus is encoded in {language!r}"
             raise UserError(f"{rule}. Received: --{name.replace('_', '-')} {values[name]}")
     return Corpora(prepared.read("train"), prepared.valid_text, *tokenizers)
 

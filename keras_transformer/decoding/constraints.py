@@ -157,9 +157,9 @@ def constrain(inputs, constraints, width):
         return log_probabilities, {**state, **new, "length": length + 1}
 
     def keep_sentences(state, sentences):
-        own = {name: state[name] for name in ("constraints", "max_lengths", "tokens")}
-        own = take_entries(own, hypotheses_of(sentences, width))
-        return {**state, **own, "model": inputs.keep_sentences(state["model"], sentences)}
+        kept = {name: state[name] for name in ("constraints", "max_lengths", "tokens")}
+        kept = take_entries(kept, hypotheses_of(sentences, width))
+        return {**state, **kept, "model": inputs.keep_sentences(state["model"], sentences)}
 
     return inputs._replace(
         step=step,

@@ -46,8 +46,8 @@ class Task(abc.ABC):
 
     def check_settings(self, settings: TrainingSettings) -> TrainingSettings:
         """Returns the settings with all of the task's own, or raises a `ValueError`."""
-        own = self.settings.from_dict(settings.task_settings)
-        return dataclasses.replace(settings, task_settings=own.to_dict())
+        task_settings = self.settings.from_dict(settings.task_settings)
+        return dataclasses.replace(settings, task_settings=task_settings.to_dict())
 
     def check(self, corpus, settings) -> None:  # noqa: B027
         """Raises an error if the task cannot be learned from the corpus with these settings."""

@@ -183,16 +183,16 @@ class ParsingTask(Task):
     def make_score(self, corpus, tokenizers, settings, recipe):
         from keras_transformer.training.scores import fast_search
 
-        own = ParsingSettings.from_dict(settings.task_settings)
-        if not own.f1_every:
+        task_settings = ParsingSettings.from_dict(settings.task_settings)
+        if not task_settings.f1_every:
             return None
         return parsing.F1OnDev(
             list(corpus.trees()),
             *tokenizers,
             corpus.linearization,
-            search=fast_search(recipe, own.f1_beam_size),
-            every=own.f1_every,
-            limit=own.f1_trees,
+            search=fast_search(recipe, task_settings.f1_beam_size),
+            every=task_settings.f1_every,
+            limit=task_settings.f1_trees,
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
@@ -204,5 +204,5 @@ class ParsingTask(Task):
 
 
 def _linearization(settings):
-    own = ParsingSettings.from_dict(settings.task_settings)
-    return Linearization.from_dict(own.linearization)
+    task_settings = ParsingSettings.from_dict(settings.task_settings)
+    return Linearization.from_dict(task_settings.linearization)

@@ -176,8 +176,8 @@ class TrainingSettings(Settings):
         """
         moved = set().union(*_OF_TASKS.values())
         if isinstance(values, Mapping) and moved & values.keys():
-            own = _OF_TASKS.get(values.get("task", "translation"), ())
-            task_settings = {name: values[name] for name in own if name in values}
+            names = _OF_TASKS.get(values.get("task", "translation"), ())
+            task_settings = {name: values[name] for name in names if name in values}
             values = {name: value for name, value in values.items() if name not in moved}
             values["task_settings"] = task_settings
         return super().from_dict(values)

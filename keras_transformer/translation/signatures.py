@@ -205,12 +205,12 @@ class TranslatorFunctions(ServedFunctions):
         terms = glossary.encode(text, pipeline.max_lengths(num_subwords))
         has_terms = (terms[:, 0, 0] != PAD_ID) & (num_subwords > 0)
         groups, results = [tf.where(~has_terms)[:, 0], tf.where(has_terms)[:, 0]], []
-        for rows, used, own in zip(
+        for rows, used, terms_here in zip(
             groups, (search, search_with_terms(search)), (None, terms), strict=True
         ):
             taken = (
                 x if x is None else tf.gather(x, rows)
-                for x in (sources, num_subwords, beginnings, own)
+                for x in (sources, num_subwords, beginnings, terms_here)
             )
             results.append(self._search_rows(used, *taken))
         order = tf.argsort(tf.concat(groups, axis=0))

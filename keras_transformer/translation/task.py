@@ -55,11 +55,11 @@ class TranslationTask(Task):
 
     def check(self, corpus, settings) -> None:
         """Raises an error if BLEU's tokenizer cannot be loaded; accepts any corpus of pairs."""
-        own = TranslationSettings.from_dict(settings.task_settings)
-        if own.bleu_every and own.bleu_tokenize:
+        task_settings = TranslationSettings.from_dict(settings.task_settings)
+        if task_settings.bleu_every and task_settings.bleu_tokenize:
             from keras_transformer.evaluation.bleu import make_bleu
 
-            make_bleu(own.bleu_tokenize)
+            make_bleu(task_settings.bleu_tokenize)
 
     def learn_tokenizers(self, corpus, settings, source, report):
         from keras_transformer.data.vocabularies import learn_vocabularies
@@ -72,12 +72,12 @@ class TranslationTask(Task):
         from keras_transformer.training.scores import BleuOnDev, fast_search
 
         pairs = [(source, target) for source, target in corpus if source and target]
-        own = TranslationSettings.from_dict(settings.task_settings)
-        if not own.bleu_every or not pairs:
+        task_settings = TranslationSettings.from_dict(settings.task_settings)
+        if not task_settings.bleu_every or not pairs:
             return None
         is_subword = isinstance(tokenizers.of_target, SubwordTokenizer)
         of_language = "none" if is_subword else bleu_tokenizer(tokenizers.of_target.language)
-        tokenize = own.bleu_tokenize or of_language
+        tokenize = task_settings.bleu_tokenize or of_language
         references = [join_subwords(target) if is_subword else target for _, target in pairs]
         warn_without_spaces(references, tokenize, "give --target-language CODE or --bleu-tokenize")
         return BleuOnDev(
@@ -85,9 +85,9 @@ class TranslationTask(Task):
             references,
             tokenizers.source,
             tokenizers.target,
-            search=fast_search(recipe, own.bleu_beam_size),
-            every=own.bleu_every,
-            lowercase=own.bleu_lowercase,
+            search=fast_search(recipe, task_settings.bleu_beam_size),
+            every=task_settings.bleu_every,
+            lowercase=task_settings.bleu_lowercase,
             tokenize=tokenize,
         )
 
