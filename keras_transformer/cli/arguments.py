@@ -298,10 +298,8 @@ def add_quantize_option(group) -> None:
 
 def add_engine_option(group) -> None:
     """Adds `--engine` to a command for translators."""
-    text = (
-        "program that searches instead of Keras: ctranslate2, faster for small models, with a beam "
-    )
-    text += "search of its own that changes some answers (pip install '.[ctranslate2]')"
+    text = "program that searches instead of Keras: ctranslate2, faster for small models; its beam "
+    text += "search differs, which changes some answers (pip install '.[ctranslate2]')"
     add_options(group, {"--engine NAME": text}, choices=("ctranslate2",))
 
 

@@ -100,9 +100,9 @@ def load_backend_in_streams(
         return num_streams or 1
     import tensorflow as tf
 
-    # The number of cores that the process may use, if the system can tell.
-    has_call = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_call else os.cpu_count() or 1
+    from keras_transformer.models.processor import num_cores
+
+    cores = num_cores()
     num_streams = num_streams or min(cores, most or cores)
     # TensorFlow's own setting has priority. The number cannot be set after the first computation.
     if "TF_NUM_INTRAOP_THREADS" not in os.environ:

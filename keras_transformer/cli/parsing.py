@@ -52,7 +52,8 @@ class ParsingData(Settings):
         emit_words: The model writes the words in trees.
         emit_tags: The model writes the tags of words in trees.
         emit_numbers: The model writes a number for each word in trees; without words, tags and
-            numbers it writes XX for each, as in the paper.
+            numbers it writes XX for each, as in the paper; None for true, unless another form is
+            chosen.
         emit_joined: The model writes the brackets around each word as one symbol; None for true,
             unless another form is chosen.
         max_unary: Maximum number of constituents in a row that have a single part each; None for 8.
@@ -156,11 +157,13 @@ class ParsingCommands(TaskCommands):
 
 def _linearization(values):
     words, tags, numbers = (values[f"emit_{name}"] for name in ("words", "tags", "numbers"))
-    joined, is_plain = values["emit_joined"], values["unlabelled_closing"]
+    joined, is_unlabelled = values["emit_joined"], values["unlabelled_closing"]
     if joined is None:
-        joined = not (words or tags or is_plain) and numbers is None
-    form = {"words": words, "tags": tags, "numbers": bool(numbers), "joined": joined}
-    form["labelled_closing"] = not (is_plain or joined)
+        joined = not (words or tags or is_unlabelled) and numbers is None
+    if numbers is None:
+        numbers = not (words or tags or joined)
+    form = {"words": words, "tags": tags, "numbers": numbers, "joined": joined}
+    form["labelled_closing"] = not (is_unlabelled or joined)
     limit = values["max_unary"]
     return form if limit is None else {**form, "max_unary": limit}
 

@@ -1,6 +1,5 @@
 """`CTranslate2Engine`: the searches of a translator in CTranslate2 instead of Keras."""
 
-import os
 import pathlib
 import tempfile
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from keras_transformer.export.formats import FORMATS
 from keras_transformer.inference.batch_inference import NOT_IN_ENGINES
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble
+from keras_transformer.models.processor import num_cores
 
 
 class CTranslate2Engine:
@@ -68,7 +68,7 @@ class CTranslate2Engine:
                 folder,
                 compute_type=quantization or "float32",
                 inter_threads=num_streams,
-                intra_threads=max(1, (os.cpu_count() or 1) // num_streams),
+                intra_threads=max(1, num_cores() // num_streams),
             )
         tokenizers = translator.source_tokenizer, translator.target_tokenizer
         self._source, self._target = (t.pieces(range(t.vocab_size)) for t in tokenizers)

@@ -1,4 +1,4 @@
-"""What the processor and the GPU of this machine compute fast."""
+"""The cores of this machine, and whether it multiplies fast in bfloat16."""
 
 import functools
 import os
@@ -6,6 +6,13 @@ import re
 from pathlib import Path
 
 import keras
+
+
+def num_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @functools.cache

@@ -112,7 +112,8 @@ def load_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
     check_finite(model, path)
 
 
-def unloadable(path, error):
+def unloadable(path: str | os.PathLike, error: Exception) -> UserError:
+    """Returns the error for a file whose weights cannot be loaded."""
     reason = f"damaged, or of another model ({one_line(error)})"
     return UserError(f"Weights cannot be loaded from {str(path)!r}: {reason}.")
 

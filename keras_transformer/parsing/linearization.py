@@ -1,15 +1,14 @@
 """`Linearization`: trees as sequences of symbols, which a Transformer reads and writes."""
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from annotated_types import Predicate
 
+from keras_transformer.parsing.joined_symbols import join_symbols, split_symbols
 from keras_transformer.parsing.trees import (
     PLACEHOLDER,
-    SPACE,
     Tree,
     escape_brackets,
     is_symbol,
@@ -17,7 +16,6 @@ from keras_transformer.parsing.trees import (
 )
 from keras_transformer.settings.base import Allowed, Count, Settings, settings_dataclass
 
-_JOINED = re.compile(rf"((?:\([^{SPACE}()]+)*)(\)*)")  # what a word has before and after it
 # They stand for the words in order; after 99 comes 0 again.
 NUMBERS = tuple(map(str, range(100)))
 _Label = Annotated[str, Predicate(is_symbol), Allowed("a label without spaces and round brackets")]
@@ -147,7 +145,7 @@ class Linearization(Settings):
             else:
                 symbols.append(f"({part.label}")
                 labels.append(part.label)
-        return _join(symbols) if self.joined else symbols
+        return join_symbols(symbols) if self.joined else symbols
 
     def to_tree(
         self, symbols: Sequence[str], words: Sequence[str], tags: Sequence[str] | None = None
@@ -189,7 +187,7 @@ class Linearization(Settings):
         max_unary = None if self.joined else self.max_unary
         builder = _TreeBuilder(words, tags, written, self.root_label, max_unary)
         if self.leaf_is_one_symbol:
-            for symbol in _split(symbols) if self.joined else symbols:
+            for symbol in split_symbols(symbols) if self.joined else symbols:
                 self._read(symbol, builder)
         else:
             self._read_tagged_words(list(symbols), builder)
@@ -231,43 +229,6 @@ class Linearization(Settings):
 
     def _closing(self, label):
         return f"){label}" if self.labelled_closing else ")"
-
-
-def _join(symbols):
-    """Returns the joined form of symbols."""
-    joined, before = [], ""
-    for symbol in symbols:
-        if symbol == PLACEHOLDER:
-            joined.append(before)
-            before = ""
-        elif symbol == ")":
-            joined[-1] += symbol
-        else:
-            before += symbol
-    joined[-1] = joined[-1].rstrip(")")
-    return [symbol or PLACEHOLDER for symbol in joined]
-
-
-def _split(joined):
-    """Returns the symbols that were joined; unknown ones stay as they are."""
-    symbols, depth = [], 0
-    for number, symbol in enumerate(joined, start=1):
-        if symbol == PLACEHOLDER or (counts := count_brackets(symbol)) is None:
-            symbols.append(symbol)
-            continue
-        num_opened, num_closed = counts
-        opened = symbol.rstrip(")").split("(")[1:]
-        symbols += [f"({label}" for label in opened] + [PLACEHOLDER]
-        # The last word has no brackets after it: each is an unknown symbol.
-        symbols += [")" if number < len(joined) else ""] * num_closed
-        depth += num_opened - num_closed * (number < len(joined))
-    return symbols + [")"] * depth
-
-
-def count_brackets(joined: str) -> tuple[int, int] | None:
-    """Returns how many constituents a joined symbol opens and closes; None if it is not one."""
-    match = _JOINED.fullmatch("" if joined == PLACEHOLDER else joined or " ")
-    return match and (match[1].count("("), len(match[2]))
 
 
 def _number(position):

@@ -220,7 +220,8 @@ class Parser(Pipeline):
         """
         self._check_constrained(True, True)
         if self.linearization.joined:
-            return JoinedTrees(num_words, *self.tree_symbols[:3])
+            symbols = self.tree_symbols
+            return JoinedTrees(num_words, symbols.openings, symbols.closings, symbols.words)
         max_unary = self.linearization.max_unary
         return WellFormedTrees(num_words, **self.tree_symbols._asdict(), max_unary=max_unary)
 

@@ -10,7 +10,8 @@ from keras_transformer.data.lookup_tokenizers import SubwordTokenizer
 from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from keras_transformer.decoding.constraints import Generated
 from keras_transformer.layers.tensors import Tensor, check_shape
-from keras_transformer.parsing.linearization import NUMBERS, Linearization, count_brackets
+from keras_transformer.parsing.joined_symbols import count_brackets
+from keras_transformer.parsing.linearization import NUMBERS, Linearization
 
 # Classes of tokens. The class of a closing token is `_FIRST_CLOSING` plus the number of its label.
 # The classes of words follow, one for each number, so that a row can allow only the next number.

@@ -2,9 +2,11 @@
 
 import os
 import threading
+from unittest.mock import Mock
 
 import pytest
 
+from keras_transformer.export import CTranslate2Engine
 from keras_transformer.inference.translator import Translator
 from tests.tiny_translator import sentence
 
@@ -97,12 +99,15 @@ def test_answers_are_those_of_a_quantized_translator(succeed, saved_model_direct
     assert "Computing in " in succeed("translate", *options).errors
 
 
-def test_ctranslate2_searches(succeed, refuse, saved_model_directory, text):
+def test_ctranslate2_searches(succeed, refuse, saved_model_directory, text, monkeypatch):
     pytest.importorskip("ctranslate2", reason="pip install ctranslate2")
+    engine = Mock(wraps=CTranslate2Engine)
+    monkeypatch.setattr("keras_transformer.export.CTranslate2Engine", engine)
     options = ["translate", "--model", saved_model_directory, "--input", text("in.txt", LINES)]
     options += ["--beam-size", 1]
     outcome = succeed(*options, "--engine", "ctranslate2")
-    assert outcome.output == succeed(*options).output
+    assert engine.call_count == 1
+    assert outcome.output == succeed(*options).output and engine.call_count == 1
     refused = refuse(*options, "--engine", "ctranslate2", "--keep-placeholders")
     assert "no glossaries" in refused
     refused = refuse(*options, "--engine", "ctranslate2", "--precision", "bfloat16")

@@ -19,10 +19,23 @@ from tests.tiny_parser import tiny_parser
 pytest.importorskip("ctranslate2", reason="pip install ctranslate2")
 
 
-def with_engine(quantization=None, **config):
-    translator = random_translator(**config)
-    translator.engine = CTranslate2Engine(translator, quantization)
+def with_engine():
+    translator = random_translator()
+    translator.engine = CTranslate2Engine(translator)
     return translator
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """The searches of all engines so far: equal answers do not show that an engine gave them."""
+    found, search = [], CTranslate2Engine.search
+
+    def spy(*arguments):
+        found.append(arguments)
+        return search(*arguments)
+
+    monkeypatch.setattr(CTranslate2Engine, "search", spy)
+    return found
 
 
 def exact(translator, texts, hypotheses):
@@ -39,10 +52,11 @@ def exact(translator, texts, hypotheses):
 
 
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(4, n_best=3)], ids=str)
-def test_answers_and_scores(search):
+def test_answers_and_scores(search, searches):
     """Greedy answers are those of Keras; all log-probabilities are the model's own."""
     translator = with_engine()
     hypotheses = translator.hypotheses([*TEXTS, ""], search)
+    assert searches
     answers = [best.text for best, *_ in hypotheses]
     assert len(set(answers)) > 5 and answers[-1] == ""
     for rank in range(getattr(search, "n_best", 1)):
@@ -62,23 +76,25 @@ def test_answers_and_scores(search):
     assert num_equal > len(TEXTS)
 
 
-def test_prefixes_and_long_texts():
+def test_prefixes_and_long_texts(searches):
     translator = with_engine()
     long = " ".join(TEXTS)
     texts, prefixes = [*TEXTS[:3], long], ["ba", "", "da", ""]
     translator.max_source_length = 24
     in_engine = translator.translate(texts, prefixes=prefixes)
+    assert searches
     translator.engine = None
     assert in_engine == translator.translate(texts, prefixes=prefixes)
     assert in_engine[0].startswith("ba") and translator.num_split == 2
 
 
-def test_languages():
+def test_languages(searches):
     """Answers begin with the language that is chosen, which has no part in the scores."""
     translator = make_translator().with_languages("fr", "zho_Hant")
     in_keras = translator.hypotheses(TEXTS, GreedySearch())
     translator.engine = CTranslate2Engine(translator)
     chosen = translator.hypotheses(TEXTS, GreedySearch())
+    assert searches
     assert [best.tokens for [best] in chosen] == [best.tokens for [best] in in_keras]
     scores = [[best.score for [best] in found] for found in (chosen, in_keras)]
     assert_close(*scores)
@@ -127,13 +143,14 @@ def test_what_the_engine_lacks(refused, message):
 
 
 @pytest.mark.tensorflow_only("the server needs it")
-def test_the_server(tmp_path):
+def test_the_server(tmp_path, searches):
     translator = with_engine()
     translator.save(tmp_path / "model")
     [model] = find_models([str(tmp_path / "model")], engine="ctranslate2")["model"].values()
     model.load()
     texts = [*TEXTS, ""]
     answers = model.signatures["serving_default"]({"text": [text.encode() for text in texts]})
+    assert searches
     expected = [best for best, *_ in translator.hypotheses(texts)]
     assert [text.decode() for text in answers["translation"]] == [one.text for one in expected]
     assert_close(answers["score"], [one.score for one in expected])

@@ -144,10 +144,10 @@ def test_every_option_of_parsing_reaches_the_training():
     ("", {"joined": True, "labelled_closing": False}),
     ("--emit-numbers", {"numbers": True}),
     ("--no-emit-numbers", {}),
-    ("--no-emit-joined", {}),
+    ("--no-emit-joined", {"numbers": True}),
     ("--emit-joined --max-unary 3",
      {"joined": True, "labelled_closing": False, "max_unary": 3}),
-    ("--unlabelled-closing", {"labelled_closing": False}),
+    ("--unlabelled-closing", {"numbers": True, "labelled_closing": False}),
     ("--emit-tags", {"tags": True}),
 ])  # fmt: skip
 def test_the_form_of_trees_follows_the_options(arguments, form):
