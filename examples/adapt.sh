@@ -14,8 +14,8 @@ output="${1:-runs/adapt}"
 text="$output/text"
 mkdir -p "$text"
 # On Intel's CPUs with AMX and AMD's (with clzero) with AVX512-BF16, bfloat16 is faster.
-precision=()
-if grep -qsE 'amx_bf16|avx512_bf16.*clzero' /proc/cpuinfo; then precision=(--mixed-precision); fi
+shared=(--max-steps 100000)
+if grep -qsE 'amx_bf16|avx512_bf16.*clzero' /proc/cpuinfo; then shared+=(--mixed-precision); fi
 
 # An English sentence of Tatoeba has several translations, so it is in one of the three parts only.
 python3 - "$data/tatoeba/deu-eng.tsv.gz" "$text" <<'PYTHON'
@@ -35,13 +35,12 @@ for part, chosen in parts.items():
         (folder / f"{part}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 PYTHON
 for language in en de; do
-  zcat "$data/multi30k/train.$language.gz" > "$text/29000.$language"
+  gzip -dc "$data/multi30k/train.$language.gz" > "$text/29000.$language"
   head -n 2000 "$text/29000.$language" > "$text/2000.$language"
 done
 
 train() { # NAME MINUTES OPTIONS...
-  keras-transformer train --output "$output/$1" --max-minutes "$2" --max-steps 100000 \
-    "${precision[@]}" "${@:3}"
+  keras-transformer train --output "$output/$1" --max-minutes "$2" "${shared[@]}" "${@:3}"
 }
 train general "${GENERAL_MINUTES:-15}" --preset tiny --dropout 0.1 --vocab-size 8000 \
   --source "$text/train.en" --target "$text/train.de" \

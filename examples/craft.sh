@@ -21,7 +21,7 @@ trees="${2:-all}"
 data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that holds treebank/}/treebank"
 output="runs/craft-$setting"
 minutes="${MINUTES:-15}"
-options=()
+options=(--preset parsing_small)
 
 case "$setting" in
   joined) ;;
@@ -29,7 +29,7 @@ case "$setting" in
   placeholders) options+=(--no-emit-numbers) ;;
   words) options+=(--emit-words) ;;
   tags) options+=(--emit-tags) ;;
-  subwords) options=(--vocabulary-type bpe --vocab-size 8000 --emit-numbers) ;;
+  subwords) options+=(--vocabulary-type bpe --vocab-size 8000 --emit-numbers) ;;
   large)
     minutes="${MINUTES:-60}"
     options+=(--num-encoder-layers 3 --d-model 192 --intermediate-dim 768 --max-steps 60000)
@@ -45,11 +45,11 @@ if [[ "$trees" != all ]]; then
   options+=(--limit-trees "$trees")
   output+="-$trees"
 fi
-more=("${@:3}")
+more=(--f1-trees 300 "${@:3}")
 
 train() { # OUTPUT MINUTES OPTIONS...
-  keras-transformer train --task parsing --output "$1" --preset parsing_small "${options[@]}" \
-    --trees "$data/craft.train.trees.gz" --valid-trees "$data/craft.dev.trees.gz" --f1-trees 300 \
+  keras-transformer train --task parsing --output "$1" "${options[@]}" \
+    --trees "$data/craft.train.trees.gz" --valid-trees "$data/craft.dev.trees.gz" \
     --checkpoint-every 500 --evaluate-every 1000 --max-minutes "$2" "${@:3}" "${more[@]}"
 }
 

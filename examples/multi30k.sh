@@ -24,7 +24,7 @@ case "$setting" in
       --valid-source "$data/bpe10k.valid.en.gz" --valid-target "$data/bpe10k.valid.de.gz" \
       --max-minutes "${MINUTES:-110}"
     # The text is already tokenized and lower-cased: BLEU uses its tokens, with subwords joined.
-    zcat "$data/bpe10k.test.2016.de.gz" | sed 's/@@ //g' > "$output/reference.de"
+    gzip -dc "$data/bpe10k.test.2016.de.gz" | sed 's/@@ //g' > "$output/reference.de"
     keras-transformer evaluate --model "$output" --source "$data/bpe10k.test.2016.en.gz" \
       --reference "$output/reference.de" --tokenize none
     ;;

@@ -4,8 +4,8 @@
         --output web.de.gz --failed failed.tsv
 
 Line N of the output is the translation of line N of the input. A line that cannot be translated is
-empty there, and in the second file with its number and the reason: it is not UTF-8, it is longer
-than the model reads, or the model fails with it. Both files appear when all lines are done.
+empty there, and in the second file with its number and the reason: it is not UTF-8, a word of it is
+longer than the model reads, or the model fails with it. Both files appear when all lines are done.
 
 All other options are Beam's (`PipelineOptions`), such as
 

@@ -61,9 +61,9 @@ def load_multilingual(
     commercial use.
 
     Args:
-        source: A folder in transformers' format with `config.json`, `sentencepiece.bpe.model`,
-            `special_tokens_map.json`, `tokenizer_config.json`, the weights and, for M2M100,
-            `vocab.json`; or the name of a model on the hub, such as
+        source: A folder in transformers' format with `config.json`, `sentencepiece.bpe.model`, the
+            weights and, for M2M100, `vocab.json`; the languages are in `special_tokens_map.json`,
+            `tokenizer.json` or `added_tokens.json`. Or the name of a model on the hub, such as
             `"facebook/nllb-200-distilled-600M"`.
         source_language: Code of the language of the texts: one of the model, such as `"eng_Latn"`
             of NLLB-200, or one of ISO 639 that clearly means it, such as `"en"`.
@@ -125,17 +125,17 @@ def _read_optional(folder, name):
 
 
 def _check_order(folder, settings):
-    """Raises a `UserError` if the model reads the language behind the text, `X </s> [language]`."""
+    """Raises a `UserError` if the model reads the language after the text, `X </s> [language]`."""
     tokenizer = _read_optional(folder, "tokenizer_config.json")
     with reading_values(folder / "tokenizer_config.json"):
         if settings["model_type"] == "mbart":
             name = tokenizer.get("tokenizer_class") or settings.get("tokenizer_class")
             rule = "mBART-50 can be imported, whose tokenizer is 'MBart50Tokenizer', and not the "
-            rule += "first mBART, which reads the language behind the text"
+            rule += "first mBART, which reads the language after the text"
             is_mbart_50 = str(name).removesuffix("Fast") == "MBart50Tokenizer"
             peer.check_supported(is_mbart_50, rule, tokenizer_class=name)
         is_legacy = tokenizer.get("legacy_behaviour")
-        rule = "The legacy order cannot be imported, which has the language behind the text"
+        rule = "The legacy order cannot be imported, which has the language after the text"
         peer.check_supported(not is_legacy, rule, legacy_behaviour=is_legacy)
 
 

@@ -51,9 +51,9 @@ class ParsingData(Settings):
             smaller one; None for all.
         emit_words: The model writes the words in trees.
         emit_tags: The model writes the tags of words in trees.
-        emit_numbers: The model writes a number for each word in trees; without words, tags and
-            numbers it writes XX for each, as in the paper; None for true, unless another form is
-            chosen.
+        emit_numbers: The model writes a number for each word in trees; without any of these forms
+            it writes XX for each, as in the paper; None for true only with `--unlabelled-closing`
+            or `--no-emit-joined`.
         emit_joined: The model writes the brackets around each word as one symbol; None for true,
             unless another form is chosen.
         max_unary: Maximum number of constituents in a row that have a single part each; None for 8.

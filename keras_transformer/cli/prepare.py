@@ -56,9 +56,10 @@ def run_vocab(arguments):
     lines = _counted(itertools.chain.from_iterable(map(open_text, arguments.input)))
     kind, size, symbols = arguments.type, arguments.vocab_size, arguments.symbols
     if kind == "subword":
-        if symbols:
-            rule = "--symbols are for --type bpe and unigram; subword takes the text's own pieces"
-            raise UserError(f"{rule}. Received: {symbols[0]!r}")
+        for name in ("symbols", "normalization"):
+            if value := getattr(arguments, name):
+                rule = f"--{name} goes with --type bpe and unigram; subword takes the text as it is"
+                raise UserError(f"{rule}. Received: {value!r}")
         tokenizer = build_subword_vocabulary(lines, max_size=size)
     else:
         size = size or TrainingSettings.vocab_size

@@ -274,8 +274,8 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
     """Returns a TOML file of all settings; `preset_values` are examples for those that are None."""
     lines = [
         "# Settings of `keras-transformer train --config THIS_FILE`.",
-        "# A setting behind # is not set: its value there is the preset's, or an example. Options",
-        "# on the command line win. File names are relative to the folder of the command.",
+        "# A setting that is commented out shows the preset's value, or an example. Options on the",
+        "# command line win. File names are relative to the folder of the command.",
     ]
     for table, (heading, options) in all_tables().items():
         lines += ["", f"# {heading[0].upper()}{heading[1:]}.", f"[{table}]"]

@@ -32,7 +32,7 @@ from keras_transformer.data.tokenizer import (
 )
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
-from keras_transformer.settings.training_settings import Normalization
+from keras_transformer.settings.training_settings import Normalization, TrainingSettings
 
 MODEL_TYPES = ("bpe", "unigram")
 NORMALIZATIONS = get_args(Normalization)
@@ -63,6 +63,11 @@ def learn_vocabulary(
 ) -> Tokenizer:
     """Returns a tokenizer whose vocabulary is learned from lines or pairs of them."""
     if settings.tokenizer == "subword":
+        if settings.normalization != TrainingSettings.normalization:
+            raise UserError(
+                "`normalization` goes with bpe and unigram; subword takes the text as it is. "
+                f"Received: normalization={settings.normalization!r}"
+            )
         return build_subword_vocabulary(lines, settings.vocab_size, min_count)
     if settings.vocab_size is None:
         raise UserError("`vocab_size` must be set to learn subwords. Received: vocab_size=None")

@@ -25,7 +25,7 @@ _PLACEHOLDERS = (
     r"%(?:\([^()]*\)|[0-9]+\$)?\.?[0-9]*[sdifuxXeEgGc]\b",
     f'https?://[^{SPACE}<>"]*[^{SPACE}<>"\'.,;:!?)\\]}}]',
 )
-# SentencePiece puts a space in front of a word, and so behind an opening tag and before a closing.
+# SentencePiece puts a space in front of a word, and so after an opening tag and before a closing.
 _SPACE_OF_TAGS = (("(<[^/<>][^<>]*>) +", r"\1"), (" +(</[^<>]+>)", r"\1"))
 
 

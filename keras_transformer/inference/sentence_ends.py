@@ -1,7 +1,7 @@
 """Where sentences end, in any script: one rule, for Python and for a graph of TensorFlow.
 
 The rule is a list of replacements that both regular expression engines understand: marks are put
-behind what may end a sentence, and taken away where it does not.
+after what may end a sentence, and taken away where it does not.
 """
 
 import functools
@@ -30,9 +30,9 @@ MAY_BE_SEVERAL = (
     f"(?s:.*)(?:[{_ENDS}][{re.escape(_CLOSING + _EITHER)}]*[{SPACE}]|[{_FULL_WIDTH_ENDS}]|"
     f"\n[{SPACE}]*\n)(?s:.*)"
 )
-# An answer behind which no space is needed.
+# An answer after which no space is needed.
 ENDS_JOINED = f"(?s:.*)[{JOINED_LETTERS}][{re.escape(_CLOSING + _EITHER)}]*"
-# Characters that Unicode keeps out of texts: behind a possible end, and behind a certain one.
+# Characters that Unicode keeps out of texts: after a possible end, and after a certain one.
 _MAYBE, _END = "\ufdd0", "\ufdd1"
 _LAST_CASED = 0x1E943  # the last code of a letter with upper and lower case
 
@@ -44,7 +44,7 @@ class _Rule(NamedTuple):
     exceptions: list[tuple[str, str]]  # where no sentence ends
     small_letter: tuple[str, str]  # no end before it, if the text begins otherwise
     begins_small: str
-    cut: tuple[str, str]  # behind the white space that follows an end
+    cut: tuple[str, str]  # after the white space that follows an end
 
 
 def split_sentences(text: str, abbreviations: Sequence[str] = ()) -> list[str]:

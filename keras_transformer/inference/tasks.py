@@ -5,11 +5,17 @@ import dataclasses
 import functools
 import logging
 import pkgutil
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_transformer.settings.base import Settings
+from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.settings.training_settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from keras_transformer.data.tokenizer import Tokenizer
+    from keras_transformer.data.tokenizer_pair import TokenizerPair
+    from keras_transformer.inference.sentences import SentenceProfile
 
 _LOGGER = logging.getLogger(__name__)
 # Entry points of installed distributions: `name = "package.module:Class"`.
@@ -49,24 +55,49 @@ class Task(abc.ABC):
         task_settings = self.settings.from_dict(settings.task_settings)
         return dataclasses.replace(settings, task_settings=task_settings.to_dict())
 
-    def check(self, corpus, settings) -> None:  # noqa: B027
+    def check(self, corpus: Iterable, settings: TrainingSettings) -> None:  # noqa: B027
         """Raises an error if the task cannot be learned from the corpus with these settings."""
 
     @abc.abstractmethod
-    def learn_tokenizers(self, corpus, settings, source, report: Callable[[str], object]):
-        """Returns the `TokenizerPair` of a training corpus.
+    def learn_tokenizers(
+        self,
+        corpus: Iterable,
+        settings: TrainingSettings,
+        source: "Tokenizer | None",
+        report: Callable[[str], object],
+    ) -> "TokenizerPair":
+        """Returns the tokenizers of a training corpus.
 
-        `source` is the tokenizer of the source if it is given and not shared, otherwise None;
-        `report` is called with messages.
+        Args:
+            corpus: Yields pairs of source and target.
+            settings: The settings of the training.
+            source: Tokenizer of the source, if it is given and not shared.
+            report: Called with messages.
         """
 
     @abc.abstractmethod
-    def make_score(self, corpus, tokenizers, settings, recipe):
+    def make_score(
+        self,
+        corpus: Iterable,
+        tokenizers: "TokenizerPair",
+        settings: TrainingSettings,
+        recipe: TrainingRecipe,
+    ) -> Any:
         """Returns the `ScoreOnDev` of a validation corpus, or None if it is not scored."""
 
     @abc.abstractmethod
-    def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
-        """Returns the pipeline of a trained model."""
+    def make_result(
+        self,
+        model: Any,
+        tokenizers: "TokenizerPair",
+        settings: TrainingSettings,
+        recipe: TrainingRecipe,
+        sentence_profile: "SentenceProfile",
+    ) -> Any:
+        """Returns the `Pipeline` of a trained `Transformer`.
+
+        The profile of the training text, its number of sentences per line, belongs to translators.
+        """
 
 
 # Tasks, or names of their classes, which are imported and called on first use.

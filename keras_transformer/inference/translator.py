@@ -464,7 +464,7 @@ def _encode_words(tokenizer, name, texts):
     ids, lengths = [], []
     for text in _checked_texts(name, texts):
         code = next((code for code in tokenizer.languages if text.startswith(code)), "")
-        # Each word is encoded behind the language of its text, which only the first keeps.
+        # Each word is encoded after the language of its text, which only the first keeps.
         words = [code * (number > 0) + word for number, word in enumerate(text.split())]
         pieces = tokenizer.encode_batch(words)
         num_before = bool(code) + len(tokenizer.beginning)

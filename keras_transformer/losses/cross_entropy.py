@@ -80,6 +80,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     Call arguments:
         y_true: int `[batch, length]`, ids in `[0, V)`.
         y_pred: float `[batch, length, V]`, logits; half precisions are raised to float32.
+        sample_weight: float `[batch, length]`, such as the weights of `TokenBatches`; None for the
+            mean over the tokens that are not padding.
 
     Returns:
         Scalar, or `[batch, length]` with `reduction="none"`.

@@ -57,7 +57,8 @@ class Parser(Pipeline):
     """Parses sentences with a model, its tokenizers and a search.
 
     A tree has exactly the words of its sentence: the search is constrained to such trees
-    (`WellFormedTrees`) if possible, and other symbols are repaired (`Linearization.rebuild`).
+    (`JoinedTrees` or `WellFormedTrees`) if possible, and other symbols are repaired
+    (`Linearization.rebuild`).
 
     Args:
         model: A `Transformer` or `Ensemble`.

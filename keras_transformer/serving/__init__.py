@@ -22,8 +22,8 @@ class ServerSettings(Settings):
     Args:
         host: Address to listen at; 0.0.0.0 lets other machines in.
         port: Port to listen at; 0 takes a free one.
-        allowed_hosts: Further name of the server in addresses, such as that of a proxy; others are
-            refused. May be repeated; None for this machine's names at 127.0.0.1, and any elsewhere.
+        allowed_hosts: Host name that requests may have, besides this machine's own, such as that of
+            a proxy. May be repeated; None for its own names at 127.0.0.1, and any name elsewhere.
         streams: Number of batches that are computed at the same time; None for the number of cores
             on a CPU, otherwise 1.
         max_batch_size: Maximum number of texts in a batch of requests; 1 joins no requests.

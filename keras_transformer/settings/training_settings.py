@@ -62,7 +62,7 @@ class TrainingSettings(Settings):
         vocab_size: Number of subwords, special ones and single bytes included; for `subword` the
             maximum; None for all subwords, with `subword`.
         normalization: Normalization of the text of a new vocabulary: `nfc` keeps all that a reader
-            needs; `nmt_nfkc` also writes x2 for x² and a plain comma for that of Chinese;
+            needs; `nmt_nfkc` also writes x2 for x² and the Chinese comma as a plain one;
             `nmt_nfkc_cf` writes lower case too; not for `subword`.
         shared_vocabulary: Whether both languages share one vocabulary and one embedding; words and
             trees never do.
@@ -83,8 +83,8 @@ class TrainingSettings(Settings):
             averages and the best single checkpoint; without it the first average is final, as in
             section 6.1.
         mixed_precision: Compute in bfloat16; weights stay in float32.
-        gpus: Number of GPUs of each process; it may change when a training is resumed, if the
-            batches stay the same, as with 1, 2, 4 and 8 in all; None for one, if there is one.
+        gpus: Number of GPUs of each process; it may change when a training is resumed, as long as
+            the batches stay the same (1, 2, 4 or 8 GPUs in all); None for one, if there is one.
         model_parallel: Cut each matrix over N of these GPUs, which must divide their number; for
             models too large for one; JAX only.
         micro_batches: Cut each batch into N parts and sum their gradients: less memory for the same

@@ -119,7 +119,7 @@ class _Tagged(NamedTuple):
     num_tags: Tensor  # int32 [texts], their subwords, or those that stand before each text
 
     def texts(self, units):
-        """Returns units `[texts, units]` behind the tags of their texts, strings `[all units]`."""
+        """Returns units `[texts, units]` after the tags of their texts, strings `[all units]`."""
         return tf.strings.join([tf.gather(self.tag_texts, units.value_rowids()), units.values])
 
     def sizes(self, units):

@@ -7,7 +7,7 @@ from keras_transformer.inference.glossary import Glossary, ids_of_terms
 from keras_transformer.inference.sentence_ends import SPACE
 from keras_transformer.layers.tensors import Tensor
 
-_END = "\ufdd0"  # a character that Unicode keeps out of texts, behind each unit
+_END = "\ufdd0"  # a character that Unicode keeps out of texts, after each unit
 
 
 class GraphGlossary(tf.Module):

@@ -80,6 +80,8 @@ train {pairs} --also-valid general={good} -> --also-valid is NAME=SOURCE,TARGET.
 train {pairs} --also-valid valid={good},{good} -> other than train and valid. Received: 'valid=
 train --prepared {folder} --output {out} -> is not a prepared corpus: it has no prepared.json
 train {pairs} --vocabulary {tsv} --normalization identity -> --vocabulary brings a vocabulary with
+train {pairs} --vocabulary-type subword --normalization nfkc -> subword takes the text as it is
+vocab --input {good} --output {out}.txt --type subword --normalization nfkc -> goes with --type
 train --plan --vocabulary-type subword -> --plan needs --vocab-size
 train --plan --trees {good} -> --trees goes with --task parsing
 train --plan --experiment wsj-parsing --task translation -> wsj-parsing is for --task parsing
