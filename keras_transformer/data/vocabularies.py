@@ -68,6 +68,9 @@ def learn_vocabulary(
                 "`normalization` goes with bpe and unigram; subword takes the text as it is. "
                 f"Received: normalization={settings.normalization!r}"
             )
+        if symbols:
+            rule = "Tags of corpora need a vocabulary of bpe or unigram, which has them as symbols"
+            raise UserError(f'{rule}. Received: tokenizer="subword" with the tag {symbols[0]!r}')
         return build_subword_vocabulary(lines, settings.vocab_size, min_count)
     if settings.vocab_size is None:
         raise UserError("`vocab_size` must be set to learn subwords. Received: vocab_size=None")
@@ -235,7 +238,8 @@ def build_subword_vocabulary(
     allowed = counts.keys() - {"", *SPECIAL_PIECES}
     frequent = [piece for piece in allowed if counts[piece] >= min_count]
     if not frequent:
-        raise UserError("The text for the vocabulary is empty.")
+        problem = f"has no word that occurs {min_count} times" if allowed else "is empty"
+        raise UserError(f"The text for the vocabulary {problem}.")
     frequent.sort(key=lambda piece: (-counts[piece], piece))
     return SubwordTokenizer(frequent[: max_size and max_size - len(SPECIAL_PIECES)])
 

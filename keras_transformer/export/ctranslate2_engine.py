@@ -1,5 +1,6 @@
 """`CTranslate2Engine`: the searches of a translator in CTranslate2 instead of Keras."""
 
+import math
 import pathlib
 import tempfile
 from collections.abc import Sequence
@@ -112,7 +113,10 @@ class CTranslate2Engine:
             if normalization == "gnmt":  # It grows like n ** alpha near n tokens.
                 mean_length = np.mean([len(source) for source in sources])
                 alpha *= mean_length / (mean_length + 5)
-            options = {"patience": search.patience or 1, "num_hypotheses": search.beam_size}
+            # CTranslate2 rounds patience * beam_size, and returns no more hypotheses than that.
+            finished = max(math.ceil((search.patience or 1) * search.beam_size), search.n_best)
+            options = {"patience": finished / search.beam_size}
+            options["num_hypotheses"] = min(finished, search.beam_size)
         options |= {"beam_size": search.width, "length_penalty": alpha, "min_decoding_length": 0}
         options |= {"max_input_length": 0, "return_scores": True}
         inputs = [[self._source[token] for token in source[:-1]] for source in sources]

@@ -8,6 +8,7 @@ the parts of a large product at the same time.
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,6 +79,8 @@ class StoredKernels:
         self._matrices = [_Matrix(kernels) for kernels in groups]
         self._matrix_of: dict[int, Any] = {k: m for m in self._matrices for k in m.rows_of}
         self._num_parts = num_parts
+        # Functions that are traced at the same time would take each other's tensors.
+        self._lock = threading.RLock()
         # Whether products are computed in the way that is fast for few rows.
         self.are_few_rows = False
         for transformer in getattr(model, "models", [model]):
@@ -95,24 +98,24 @@ class StoredKernels:
 
         TensorFlow runs the iterations of a loop in parallel only if they read no variables.
         """
-        for matrix in self._matrices:
-            matrix.value = tf.convert_to_tensor(matrix.variable)
-        values = [(weight, tf.convert_to_tensor(weight.value)) for weight in self._weights]
-        with keras.StatelessScope(values):
-            yield
+        with self._lock:
+            for matrix in self._matrices:
+                matrix.value = tf.convert_to_tensor(matrix.variable)
+            values = [(weight, tf.convert_to_tensor(weight.value)) for weight in self._weights]
+            with keras.StatelessScope(values):
+                yield
 
     def wrap_maps(self, layer: Any, groups: tuple[tuple[str, ...], ...]) -> None:
         """Wraps the maps of a layer; those of a group are computed by one product if they can."""
         for names in groups:
-            maps = [getattr(layer, f"{name}_dense") for name in names]
+            maps = {f"{name}_dense": getattr(layer, f"{name}_dense") for name in names}
             # A quantized map, and one with LoRA, computes its kernel itself.
-            if not all(map(is_plain, maps)):
-                continue
-            kernels = [dense.kernel for dense in maps]
+            maps = {name: dense for name, dense in maps.items() if is_plain(dense)}
+            kernels = [dense.kernel for dense in maps.values()]
             matrices = [self._matrix_of.get(id(kernel)) for kernel in kernels]
             products = {m: _Product(self, m, kernels) for m in matrices if m is not None}
-            for name, dense, matrix in zip(names, maps, matrices, strict=True):
-                setattr(layer, f"{name}_dense", _StoredDense(self, dense, products.get(matrix)))
+            for (name, dense), matrix in zip(maps.items(), matrices, strict=True):
+                setattr(layer, name, _StoredDense(self, dense, products.get(matrix)))
 
     def multiply(self, rows, transpose):
         """Returns `[rows, output_dim]`, the product of rows and the transpose of a matrix."""

@@ -212,7 +212,9 @@ class Translator(Pipeline):
         if not is_long:
             return [part]
         # The tags, or the language, are in front of every part.
-        tag_ids = self.source_tokenizer.encode(part.tags) or [*self.source_tokenizer.beginning]
+        # The space after the tags belongs to the first word, in some vocabularies as a piece.
+        tags = part.tags.rstrip()
+        tag_ids = self.source_tokenizer.encode(tags) or [*self.source_tokenizer.beginning]
 
         def encode(texts):
             encoded = self.source_tokenizer.encode_batch([part.tags + text for text in texts])

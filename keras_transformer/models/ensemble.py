@@ -26,7 +26,8 @@ class Ensemble:
 
     Attributes:
         models: Tuple of the models.
-        config: The `TransformerConfig` of the first model, with the smallest `max_length` of all.
+        config: The `TransformerConfig` of the first model, with the smallest `max_length` and
+            numbers of layers of all.
         dtype_policy: Dtype policy of the first model.
 
     Example:
@@ -52,7 +53,12 @@ class Ensemble:
             )
         first = self.models[0]
         lengths = [m.config.max_length for m in self.models if m.config.max_length is not None]
-        self.config = dataclasses.replace(first.config, max_length=min(lengths, default=None))
+        least: dict = {
+            name: min(getattr(model.config, name) for model in self.models)
+            for name in ("num_encoder_layers", "num_decoder_layers")
+        }
+        least["max_length"] = min(lengths, default=None)
+        self.config = dataclasses.replace(first.config, **least)
         self.dtype_policy = first.dtype_policy
 
     @property

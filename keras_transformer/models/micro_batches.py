@@ -173,8 +173,10 @@ class MicroBatchModel(keras.Model):
         with tf.GradientTape() as tape:
             outputs = self(inputs, training=True)
             loss = self.compute_loss(inputs, labels, outputs, sample_weight, training=True)
-            # The regularization loss counts once in a step, not once in each part.
-            loss -= sum(self.losses, 0.0) * (1 - 1 / (self.micro_batches * self.streams))
+            # `compute_loss` adds the share of this replica in the regularization loss, which counts
+            # once in a step, not once in each part.
+            share = sum(self.losses, 0.0) / num_replicas()
+            loss -= share * (1 - 1 / (self.micro_batches * self.streams))
             scaled = self.optimizer.scale_loss(loss)
         # `unconnected_gradients="zero"` fails for variables of Keras.
         variables = [weight.value for weight in self.trainable_weights]

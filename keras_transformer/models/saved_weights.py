@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_transformer.errors import UserError, one_line
+from keras_transformer.layers.effective_weights import all_maps, is_plain
 from keras_transformer.models.processor import has_amx
 from keras_transformer.models.weight_files import check_finite, check_size, unloadable
 
@@ -32,12 +33,16 @@ def stored_weights(
     """
     # Without AMX, small kernels are faster in Keras' own order; large ones are read in parts.
     smallest = 1 if (has_amx() if for_amx is None else for_amx) else _LARGE
+    # A quantized map, and one with LoRA, computes its kernel itself.
+    maps = [part for part in all_maps(model) if is_plain(part)]
+    kernels = {id(part.kernel) for part in maps if isinstance(part, keras.layers.Dense)}
     plain: list[Any] = []
     groups: list[Any] = []
     for weight in model.weights:
         kernel = _KERNEL.fullmatch(weight.path)
         is_half = keras.backend.standardize_dtype(weight.dtype) == "bfloat16"
-        if not (kernel and is_half and math.prod(weight.shape) >= smallest):
+        is_large = id(weight) in kernels and math.prod(weight.shape) >= smallest
+        if not (kernel and is_half and is_large):
             plain.append(weight)
         # Queries, keys and values of self-attention are one product.
         elif kernel[1] in ("key", "value") and groups and groups[-1][0].shape[0] == weight.shape[0]:

@@ -123,11 +123,13 @@ class Linearization(Settings):
 
         Raises:
             ValueError: If `tree` is a leaf, a label is empty, a word to write contains a space, or
-                more than `max_unary` constituents in a row have a single part.
+                more than `max_unary` constituents in a row have a single part, except in the joined
+                form.
         """
         if tree.is_leaf:
             raise ValueError(f"`tree` must be a constituent, not a leaf. Received: {tree!r}")
-        if tree.max_unary() > self.max_unary:
+        # A parser in the joined form may answer with any tree that its symbols can write.
+        if not self.joined and tree.max_unary() > self.max_unary:
             rule = f"At most {self.max_unary} constituents in a row may have a single part"
             raise ValueError(f"{rule} (`max_unary`). Received: {tree!r}")
         symbols: list[str] = []

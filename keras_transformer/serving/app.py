@@ -48,7 +48,7 @@ class Server:
         labels, unit = ["model", "method", "status"], "keras_transformer"
         text = "Requests and the seconds to their answers."
         self._seconds = prometheus.Histogram("requests", text, labels, unit, registry=registry)
-        labels, text = ["model", "signature"], "Texts that wait to be computed."
+        labels, text = ["model", "signature", "version"], "Texts that wait to be computed."
         self._waiting = prometheus.Gauge("waiting", text, labels, unit, registry=registry)
         # Starlette's `Router` sends the answers itself, but here an answer has its time limit, and
         # is counted, before it is sent.
@@ -214,7 +214,7 @@ class Server:
         key = model, signature_name
         if key not in self._batches:
             self._batches[key] = batches = Batches(signature, self._threads, self.settings)
-            waiting = self._waiting.labels(name, signature_name)
+            waiting = self._waiting.labels(name, signature_name, model.version)
             waiting.set_function(lambda: batches.num_waiting)
         outputs = await self._batches[key].answer(texts)
         # To write a large answer would hold up other requests.

@@ -71,6 +71,8 @@ class Batches:
                 self._num_running += 1
                 await self._compute(batch)
                 self._num_running -= 1
+        # The callback comes later: a request that arrives before it would find no free stream.
+        self._tasks.discard(asyncio.current_task())
 
     async def _wait_for_others(self):
         """Waits while requests keep arriving, for a limited time, until a batch is full."""

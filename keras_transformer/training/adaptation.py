@@ -17,10 +17,12 @@ from keras_transformer.inference.model_directory import (
     read_config,
     read_model,
     read_tokenizers,
+    reading_values,
 )
 from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.effective_weights import all_maps
+from keras_transformer.layouts import CONFIG_FILE
 
 
 def enable_lora(model: keras.Model, rank: int = 8, lora_alpha: float | None = None) -> None:
@@ -91,9 +93,14 @@ class StartingModel:
         task = get_task(settings.task)
         expected = {"task": settings.task, **settings.task_settings}
         for name in ("task", *task.pipeline.common_settings):
-            if config.get(name) != expected[name]:
+            value, kind = config.get(name), task.pipeline.settings.get(name)
+            if value is not None and kind is not None:
+                # Files of older versions lack newer fields.
+                with reading_values(f"{self._directory}/{CONFIG_FILE}"):
+                    value = kind.from_dict(value).to_dict()
+            if value != expected[name]:
                 rule = f"The model to start from must have the {name} {expected[name]!r}"
-                raise UserError(f"{rule}. Received: {self._directory!r} with {config.get(name)!r}")
+                raise UserError(f"{rule}. Received: {self._directory!r} with {value!r}")
         self._known = self.tokenizers = read_tokenizers(self._directory, config)
         model = config["model"]
         self.vocab_sizes = model.vocab_size, model.target_vocab_size

@@ -135,7 +135,8 @@ def train(
 
     Raises:
         UserError: If the directory holds another training or files of something else, or is in
-            use, the data is unusable, devices are missing, or the loss diverges.
+            use, the data is unusable, devices are missing, the global dtype policy is float16 or
+            mixed_float16, or the loss diverges.
         ValueError: If a preset, or a field of its config or recipe, is unknown or wrong, or only
             `target_tokenizer` is given, or `also_valid` without `valid_corpus` or with the name
             `"train"` or `"valid"`.
@@ -157,6 +158,7 @@ def train(
         raise ValueError("`target_tokenizer` needs `source_tokenizer`. Received: None")
     valid_corpora, task = _valid_corpora(valid_corpus, also_valid or {}), get_task(settings.task)
     settings = task.check_settings(settings)
+    _check_policy(settings)
     for corpus in (train_corpus, *valid_corpora.values()):
         task.check(corpus, settings)
     strategy = _strategy(settings)
@@ -333,6 +335,14 @@ def _valid_corpora(valid_corpus, also_valid):
         rule = "`also_valid` has names other than 'train' and 'valid', and needs `valid_corpus`"
         raise ValueError(f"{rule}. Received: {', '.join(also_valid)}")
     return {} if valid_corpus is None else {"valid": valid_corpus, **also_valid}
+
+
+def _check_policy(settings):
+    policy = keras.config.dtype_policy()
+    if policy.compute_dtype == "float16" and not settings.mixed_precision:
+        # A step whose gradient overflows would not be counted, but its batch would.
+        rule = "`train` computes in float32, or in bfloat16 with `mixed_precision`"
+        raise UserError(f"{rule}. Received: the global dtype policy {policy.name!r}")
 
 
 def _strategy(settings):

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal, get_args
 
+from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Task
 from keras_transformer.settings.base import (
     MAY_CHANGE,
@@ -67,13 +68,19 @@ class TranslationTask(Task):
         return learn_vocabularies(corpus, settings, report)
 
     def make_score(self, corpus, tokenizers, settings, recipe):
+        from keras_transformer.data.encoded_corpus import EncodedCorpus
         from keras_transformer.data.lookup_tokenizers import SubwordTokenizer, join_subwords
         from keras_transformer.evaluation.bleu import bleu_tokenizer, warn_without_spaces
         from keras_transformer.training.scores import BleuOnDev, fast_search
 
-        pairs = [(source, target) for source, target in corpus if source and target]
         task_settings = TranslationSettings.from_dict(settings.task_settings)
-        if not task_settings.bleu_every or not pairs:
+        if not task_settings.bleu_every:
+            return None
+        if isinstance(corpus, EncodedCorpus):
+            rule = "BLEU needs the text of validation pairs, such as `PreparedCorpus.valid_text`"
+            raise UserError(f"{rule}, or `bleu_every=0`. Received: an EncodedCorpus")
+        pairs = [(source, target) for source, target in corpus if source and target]
+        if not pairs:
             return None
         is_subword = isinstance(tokenizers.of_target, SubwordTokenizer)
         of_language = "none" if is_subword else bleu_tokenizer(tokenizers.of_target.language)

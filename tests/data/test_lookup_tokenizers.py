@@ -151,5 +151,7 @@ def test_wrong_pieces_are_user_errors(pieces, message):
 def test_what_a_vocabulary_cannot_be_built_of_is_named():
     with pytest.raises(UserError, match="is empty"):
         build_subword_vocabulary(["", " "])
+    with pytest.raises(UserError, match="has no word that occurs 2 times"):
+        build_subword_vocabulary(["a b", "c"], min_count=2)
     with pytest.raises(ValueError, match="max_size=4"):
         build_subword_vocabulary(["a"], max_size=4)

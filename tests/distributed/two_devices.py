@@ -47,6 +47,7 @@ BATCHES = {
     "nothing_on_the_second": [7, 5, 0, 0],
     "uneven_last_batch": [8, 7, 6, 5, 2],
 }
+L2 = keras.regularizers.L2(0.1)
 EACH = [["even"], ["uneven"], ["nothing_on_the_second"]]
 MIXED = ["uneven", "nothing_on_the_second", "even"]
 
@@ -92,7 +93,7 @@ def clipping():
     return GlobalClipAdam(0.01, beta_2=0.98, epsilon=1e-3, clip_norm=0.05)
 
 
-def check_equal(make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None):
+def check_equal(make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None, regularizer=None):
     """Trains one device and two for some epochs, lists of names of batches.
 
     Keras looks at the first batch of `fit`, and needs equal parts there. With `r_drop`, a
@@ -101,6 +102,7 @@ def check_equal(make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None
 
     def build():
         model = make_model({}, dtype)
+        model.target_embedding.embeddings.regularizer = regularizer
         if r_drop is not None:
             model = LossModel(model, r_drop=r_drop)
             model.compile(make_optimizer())
@@ -153,6 +155,8 @@ def test_losses_and_weights_equal_one_device():
         (sgd, EACH, {"r_drop": 5.0}),
         (clipping, EACH[:2], {"dtype": "mixed_bfloat16"}),
         (clipping, [MIXED], {"micro_batches": 2}),
+        (sgd, EACH[:1], {"micro_batches": 2, "regularizer": L2}),
+        (sgd, EACH[:1], {"micro_batches": 2, "regularizer": L2, "r_drop": 0.0}),
     ],
 )
 def test_every_kind_of_step_equals_one_device(make_optimizer, epochs, options):

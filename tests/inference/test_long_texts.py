@@ -6,7 +6,8 @@ import types
 import numpy as np
 import pytest
 
-from keras_transformer.data import EOS_ID, train_sentencepiece
+from keras_transformer.data import EOS_ID, SentencePieceTokenizer, train_sentencepiece
+from keras_transformer.data.sentencepiece_tokenizer import parse_model
 from keras_transformer.decoding import GreedySearch, SearchResult
 from keras_transformer.errors import UserError
 from keras_transformer.inference import SentenceProfile
@@ -86,9 +87,15 @@ class TestSplit:
         assert [part.tags for part in parts] == [repeated] * 2
         assert parts[0].text == first and repeated + "".join(p.text for p in parts) == text
 
-    def test_tags_are_in_front_of_every_part(self):
+    @pytest.mark.parametrize("keeps_spaces", [False, True])
+    def test_tags_are_in_front_of_every_part(self, keeps_spaces):
+        """Also where a space after the tags would be a piece of its own."""
         tags, begin = " <bt> >>fra<<", "<bt> >>fra<< "
         tokenizer = train_sentencepiece([TEXT] * 50, 320, symbols=["<bt>", ">>fra<<"])
+        if keeps_spaces:
+            message = parse_model(tokenizer.model)
+            message.normalizer_spec.remove_extra_whitespaces = False
+            tokenizer = SentencePieceTokenizer(message.SerializeToString())
         translator = tiny_translator(tokenizer=tokenizer, max_source_length=24)
         translator._inference = asked = Echo(translator.model, tokenizer)
 
@@ -101,7 +108,7 @@ class TestSplit:
         assert len(parts) > 2 and all(part.startswith(begin) for part in parts)
         assert all(width <= 24 for _, width, _ in asked.batches)
         parts = sorted((part.removeprefix(begin) for part in parts), key=TEXT.index)
-        assert " ".join(parts) == TEXT
+        assert " ".join(" ".join(parts).split()) == TEXT
 
     def test_a_prefix_goes_to_the_first_part_that_has_subwords(self, echo):
         text = "\u3000" * 3 + ". ".join(["a red house opens in the garden of the dog"] * 5)

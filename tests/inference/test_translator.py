@@ -11,6 +11,7 @@ from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, Suppr
 from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import cut_batches
 from keras_transformer.inference.translator import Translator
+from keras_transformer.models import Ensemble
 from tests.closeness import assert_close
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
@@ -187,6 +188,19 @@ class TestAlign:
                 assert_close(alignment.attention[place], totals)
                 expected.append((totals.index(max(totals)), place))
             assert alignment.pairs == same.pairs == tuple(sorted(expected))
+
+    def test_the_models_of_an_ensemble_may_have_other_depths(self):
+        """The layer is counted in the blocks that all of them have."""
+        models = [tiny_model(seed, num_decoder_layers=n) for seed, n in ((1, 3), (2, 2))]
+        ensemble, tokenizer = Ensemble(models), tiny_tokenizer()
+        [found] = Translator(ensemble, tokenizer).align(["a b"], ["a"])
+        ids = [[*tokenizer.encode("a b"), EOS_ID]], [[BOS_ID, *tokenizer.encode("a")]]
+        scores = ensemble.attention_scores(*(np.array(side, "int32") for side in ids))["cross"][-2]
+        weights = keras.ops.convert_to_numpy(scores)[0].mean(axis=0)  # [target, source]
+        words = [slice(0, len(tokenizer.encode("a"))), slice(len(tokenizer.encode("a")), -1)]
+        rows = range(len(tokenizer.encode("a")))
+        expected = [np.mean([weights[row, word].sum() for row in rows]) for word in words]
+        assert_close(found.attention[0], expected)
 
     def test_layers_and_lengths(self, translator, monkeypatch):
         monkeypatch.setattr(translator, "max_source_length", 4)

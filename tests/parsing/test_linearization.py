@@ -1,5 +1,6 @@
 """Trees as symbols and back; any symbols at all become a tree over the words of the sentence."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -40,6 +41,10 @@ def test_each_way_writes_what_it_says(words, tags, expected):
 
 def test_the_joined_form_has_a_symbol_for_each_word():
     assert JOINED.to_symbols(TREE) == ["(S(NP", ")", "(VP", "(PRT))", "XX"]
+    # Any answer of a parser is a tree that it can write, such as for a picture of its attention.
+    form = dataclasses.replace(JOINED, max_unary=1)
+    tree = form.to_tree(["(S(S(NP"], ["Stop"])
+    assert str(tree) == "(S (S (NP (XX Stop))))" and form.to_symbols(tree) == ["(S(S(NP"]
 
 
 def test_labels_with_other_spaces_are_joined():

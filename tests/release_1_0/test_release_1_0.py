@@ -13,6 +13,8 @@ from keras_transformer import Parser, Translator
 from keras_transformer.evaluation import attention_weights
 from keras_transformer.layouts import IN_SAVED_MODEL
 from keras_transformer.models.ensemble import copy_of
+from keras_transformer.parsing import TreebankCorpus, write_trees
+from keras_transformer.training import TrainingSettings, train
 from tests.closeness import assert_close
 from tests.release_0_1 import test_release_0_1
 from tests.release_0_1.make import ANSWERS, TEXTS, parser_answers
@@ -71,6 +73,23 @@ def test_a_translator(files, answers, name):
 def test_a_parser(files, answers):
     parser = Parser.load(files / "parser")
     assert_same(parser_answers(parser), answers["parser"])
+
+
+@tensorflow_only
+@pytest.mark.slow
+def test_a_parser_is_trained_further(files, tmp_path):
+    """Its linearization was saved without the fields of later versions."""
+    parser, trees = Parser.load(files / "parser"), files / "toy.trees"
+    write_trees(trees, [parser.parse(["It works"])[0]])
+    settings = TrainingSettings(
+        task="parsing",
+        start_from=str(files / "parser"),
+        tokenizer="subword",
+        task_settings={"linearization": parser.linearization.to_dict()},
+        max_steps=1,
+    )
+    corpus = TreebankCorpus(trees, parser.linearization)
+    assert train(tmp_path / "model", corpus, None, settings).steps == 1
 
 
 @pytest.mark.parametrize("name", ["transformer", pytest.param("composed", marks=pytest.mark.slow)])

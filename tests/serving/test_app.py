@@ -209,7 +209,7 @@ def test_a_client_that_goes_away_is_forgotten_and_counted():
             first.sendall(HEAD + b'Content-Length: 20\r\n\r\n{"instances": ["a"]}')
             assert slow.began.wait(30)
             second.sendall(HEAD + b'Content-Length: 20\r\n\r\n{"instances": ["a"]}')
-            assert is_shown('waiting{model="echo",signature="serving_default"} 1.0')
+            assert is_shown('waiting{model="echo",signature="serving_default",version="1"} 1.0')
         assert is_shown('requests_count{method="predict",model="echo",status="499"} 2.0')
         slow.opened.set()
         assert client.predict({"instances": ["b"]})[0] == 200

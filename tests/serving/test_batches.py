@@ -53,6 +53,20 @@ def test_requests_that_wait_are_joined_up_to_the_size():
     assert function.batches == [1, 3, 3, 5, 1]
 
 
+def test_a_request_that_comes_as_the_work_ends_is_computed():
+    async def test(batches):
+        first = ask(batches, "a")
+        while not batches._tasks:
+            await asyncio.sleep(0)
+        [task] = batches._tasks
+        while not task.done():
+            await asyncio.sleep(0)
+        assert answers(await batches.answer({"text": [b"b"]})) == ["B"]
+        assert answers(await first) == ["A"]
+
+    run(Echo(), test)
+
+
 def test_no_request_gets_the_rows_of_another():
     random_numbers = random.Random(3)
 

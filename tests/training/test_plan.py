@@ -4,9 +4,11 @@ import collections
 
 import pytest
 
-from keras_transformer.data import MixedCorpus, PairsCorpus, SubwordTokenizer
+from keras_transformer.data import EncodedCorpus, MixedCorpus, PairsCorpus, SubwordTokenizer
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.data.vocabularies import learn_vocabularies
 from keras_transformer.errors import UserError
+from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe
 from keras_transformer.training.checkpoints import Progress
 from keras_transformer.training.plan import make_config, make_plan, make_recipe
@@ -105,6 +107,23 @@ def test_an_epoch_of_several_corpora_has_its_proportions_with_bpe_dropout_too(dr
     assert dropout or data.tokens_per_step * data.steps_per_epoch == sum(
         (labels > 0).sum() for _, labels, _ in data.batches.batches(0)
     )
+
+
+def test_a_vocabulary_of_words_has_no_tags():
+    chosen = settings(tokenizer="subword")
+    with pytest.raises(
+        UserError, match="bpe or unigram.* tokenizer=\"subword\" with the tag '<f>'"
+    ):
+        learn_vocabularies(mixed(tags={"french": "<f>"}), chosen)
+
+
+def test_validation_by_bleu_needs_text():
+    encoded = EncodedCorpus.from_corpus(corpus(1), SubwordTokenizer(WORDS))
+    pair = TokenizerPair(SubwordTokenizer(WORDS))
+    task = get_task("translation")
+    assert task.make_score(encoded, pair, settings(bleu_every=0), TrainingRecipe()) is None
+    with pytest.raises(UserError, match="needs the text.* Received: an EncodedCorpus"):
+        task.make_score(encoded, pair, settings(bleu_every=1), TrainingRecipe())
 
 
 def test_a_training_sentence_may_fill_all_positions_and_no_more():

@@ -252,6 +252,13 @@ def test_what_only_tensorflow_does_is_refused_elsewhere(tmp_path, monkeypatch, c
     assert not (tmp_path / "model").exists()
 
 
+def test_float16_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(keras.config, "dtype_policy", lambda: keras.DTypePolicy("mixed_float16"))
+    with pytest.raises(UserError, match="in float32, or in bfloat16 .* policy 'mixed_float16'"):
+        run(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize("select_best", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_average_is_final_whatever_is_better_unless_the_best_is_selected(tmp_path, select_best):
     often = {"evaluate_every": 1, "checkpoint_every": 1}
