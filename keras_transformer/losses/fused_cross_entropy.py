@@ -5,6 +5,7 @@ the gradient of `cross_entropy` with respect to the logits is `softmax(logits) -
 """
 
 import functools
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -135,16 +136,31 @@ def _token_losses(matrix_shape, token_shape, dtype, embeddings_dtype, tokens_per
     return token_losses
 
 
+class _Projection(NamedTuple):
+    """The projection to logits, and the parts of the gradient by logits that all tokens share.
+
+    The gradient of a token's loss is its `by_logits`, plus `at_label` at its label, plus
+    `everywhere`.
+    """
+
+    matrix: Tensor  # [V, d_model], in the dtype of the states
+    matrix_sum: Tensor  # [d_model], the sum over V, in at least float32
+    at_label: Tensor
+    everywhere: Tensor
+
+
 def _in_slices(
     tokens, embeddings, labels, factors, smoothing, slice_size, r_drop=0.0, with_gradient=False
 ):
     """Returns losses, and gradients of their sum weighted by `factors`, slice by slice."""
     matrix, wide = tf.cast(embeddings, tokens.dtype), factors.dtype
-    matrix_sum = tf.reduce_sum(tf.cast(matrix, wide), axis=0)
-    passes = 2 if r_drop else 1
-    # The gradient of the logits is an array `[tokens, V]`, plus two numbers: one at each label, and
-    # one everywhere.
-    at_label, everywhere = (smoothing - 1.0) / passes, -smoothing / matrix.shape[0] / passes
+    num_classes, passes = matrix.shape[0], 2 if r_drop else 1
+    projection = _Projection(
+        matrix,
+        matrix_sum=tf.reduce_sum(tf.cast(matrix, wide), axis=0),
+        at_label=(smoothing - 1.0) / passes,
+        everywhere=-smoothing / num_classes / passes,
+    )
     number = tf.shape(tokens)[0]
     count = tf.maximum(1, -(-number // slice_size))  # A replica may have no token.
     arrays = [
@@ -154,40 +170,24 @@ def _in_slices(
 
     def body(index, losses, token_gradients, dense_gradient, sparse_gradient):
         here = slice(index * slice_size, (index + 1) * slice_size)
+        # With R-Drop, the two passes of a token follow each other.
         states = tf.reshape(tokens[here], [-1, tokens.shape[-1]])
         labels_here = tf.repeat(labels[here], passes)
         logits = tf.cast(tf.matmul(states, matrix, transpose_b=True), wide)
-        mean = tf.linalg.matvec(tf.cast(states, wide), matrix_sum / matrix.shape[0])
+        mean = tf.linalg.matvec(tf.cast(states, wide), projection.matrix_sum / num_classes)
         loss, by_logits = _losses_and_softmax(labels_here, logits, mean, smoothing)
         if r_drop:
             loss, by_logits = _with_divergences(loss, by_logits, logits, r_drop)
         losses = losses.write(index, loss)
         if with_gradient:
             factors_here = tf.repeat(factors[here], passes)[:, None]
-            by_states, dense, sparse = gradients(states, labels_here, by_logits, factors_here)
+            gradients = _gradients(states, labels_here, by_logits, factors_here, projection)
+            by_states, dense, sparse = gradients
             by_states = tf.reshape(by_states, [-1, *tokens.shape[1:]])
             token_gradients = token_gradients.write(index, by_states)
             dense_gradient += dense
             sparse_gradient += sparse
         return index + 1, losses, token_gradients, dense_gradient, sparse_gradient
-
-    def gradients(states, labels, by_logits, factors):
-        """Returns the gradient of the states, and of the matrix by `by_logits` and by the rest."""
-        dtype, rounded = states.dtype, tf.cast(by_logits, states.dtype)
-        at_labels = tf.fill(tf.shape(labels), at_label)
-        if dtype != wide:  # At the labels, the rounding error is added back.
-            at_labels += tf.gather(by_logits, labels, batch_dims=1)
-            at_labels -= tf.cast(tf.gather(rounded, labels, batch_dims=1), wide)
-        at_labels = at_labels[:, None]
-        others = at_labels * tf.cast(tf.gather(matrix, labels), wide) + everywhere * matrix_sum
-        # Rows of the small matrices are scaled instead of those of the large one.
-        by_states = (tf.cast(tf.matmul(rounded, matrix), wide) + others) * factors
-        scaled = tf.cast(states, wide) * factors
-        # In this order oneDNN copies the small matrix, not the large one.
-        dense = tf.cast(tf.matmul(tf.cast(scaled, dtype), rounded, transpose_a=True), wide)
-        sparse = tf.math.unsorted_segment_sum(at_labels * scaled, labels, matrix.shape[0])
-        sparse += everywhere * tf.reduce_sum(scaled, axis=0)
-        return tf.cast(by_states, dtype), dense, sparse
 
     shape = embeddings.shape if with_gradient else [1, 1]
     _, losses, token_gradients, dense_gradient, sparse_gradient = tf.while_loop(
@@ -200,6 +200,39 @@ def _in_slices(
         return losses.concat()
     matrix_gradient = tf.cast(tf.transpose(dense_gradient) + sparse_gradient, embeddings.dtype)
     return losses.concat(), token_gradients.concat(), matrix_gradient
+
+
+def _gradients(states, labels, by_logits, factors, projection):
+    """Returns the gradients of a weighted sum of losses.
+
+    Args:
+        states: `[tokens, d_model]`.
+        labels: `[tokens]`.
+        by_logits: `[tokens, V]`, see `_Projection`.
+        factors: `[tokens, 1]`, the weights of the losses.
+        projection: `_Projection`.
+
+    Returns:
+        The gradient by `states`, that by the matrix through `by_logits`, `[d_model, V]`, and the
+        rest of it, `[V, d_model]`.
+    """
+    matrix, matrix_sum, at_label, everywhere = projection
+    dtype, wide = states.dtype, by_logits.dtype
+    rounded = tf.cast(by_logits, dtype)
+    at_labels = tf.fill(tf.shape(labels), at_label)
+    if dtype != wide:  # At the labels, the rounding error is added back.
+        at_labels += tf.gather(by_logits, labels, batch_dims=1)
+        at_labels -= tf.cast(tf.gather(rounded, labels, batch_dims=1), wide)
+    at_labels = at_labels[:, None]
+    others = at_labels * tf.cast(tf.gather(matrix, labels), wide) + everywhere * matrix_sum
+    # Rows of the small matrices are scaled instead of those of the large one.
+    by_states = (tf.cast(tf.matmul(rounded, matrix), wide) + others) * factors
+    scaled = tf.cast(states, wide) * factors
+    # In this order oneDNN copies the small matrix, not the large one.
+    dense = tf.cast(tf.matmul(tf.cast(scaled, dtype), rounded, transpose_a=True), wide)
+    sparse = tf.math.unsorted_segment_sum(at_labels * scaled, labels, matrix.shape[0])
+    sparse += everywhere * tf.reduce_sum(scaled, axis=0)
+    return tf.cast(by_states, dtype), dense, sparse
 
 
 def _losses_and_softmax(labels, logits, mean, smoothing):
