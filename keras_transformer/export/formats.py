@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 WILDCARDS = "*?[\\"
 _Int8 = Literal["int8", "int8_float32", "int8_float16", "int8_bfloat16"]
-_QUANTIZATION = """The options of an export with quantized weights.
-
-Args:
-    quantization: Type of the weights: int8; with litert and ctranslate2 also float16, and with
-        ctranslate2 int8_float16 and others; None for float32.
-"""
 
 
 @settings_dataclass
@@ -58,19 +52,35 @@ class SavedModelOptions(Settings):
 
 @settings_dataclass
 class Ctranslate2Options(Settings):
-    __doc__ = _QUANTIZATION
+    """The options of `export_ctranslate2`.
+
+    Args:
+        quantization: Type of the weights: int8, float16, int8_float16 and others of CTranslate2;
+            None for float32.
+    """
+
     quantization: Literal[_Int8, "int16", "float16", "bfloat16", "float32"] | None = None
 
 
 @settings_dataclass
 class OnnxOptions(Settings):
-    __doc__ = _QUANTIZATION
+    """The options of `export_onnx`.
+
+    Args:
+        quantization: Type of the weights; None for float32.
+    """
+
     quantization: Literal["int8"] | None = None
 
 
 @settings_dataclass
 class LitertOptions(Settings):
-    __doc__ = _QUANTIZATION
+    """The options of `export_litert`.
+
+    Args:
+        quantization: Type of the weights; None for float32.
+    """
+
     quantization: Literal["int8", "float16"] | None = None
 
 
