@@ -16,7 +16,14 @@ from keras_transformer.cli.text_files import check_output, open_output
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import all_tasks, get_task
 
-_MODEL_OPTIONS = ("--output", "--streams", "--precision", "--quantize", *SEARCH_OPTIONS)
+_MODEL_OPTIONS = (
+    "--output",
+    "--batch-size",
+    "--streams",
+    "--precision",
+    "--quantize",
+    *SEARCH_OPTIONS,
+)
 
 
 def evaluate_options(parser):

@@ -1,6 +1,5 @@
 """`import`, `average` and `attend`: commands for one model."""
 
-import dataclasses
 import os
 import pathlib
 
@@ -37,10 +36,7 @@ def import_options(parser):
 def run_import(arguments):
     from keras_transformer.bridges.hub import find_model
 
-    path = pathlib.Path(arguments.output, CONFIG_FILE)
-    is_imported = path.is_file() and read_json(path).get("origin")
-    layout = IMPORTED_MODEL if is_imported else dataclasses.replace(IMPORTED_MODEL, entries=set())
-    layout.check_output(arguments.output)
+    IMPORTED_MODEL.check_output(arguments.output)
     # Raises its errors before TensorFlow is loaded.
     kind = read_json(find_model(arguments.source) / CONFIG_FILE)["model_type"]
     given = arguments.source_language, arguments.target_language

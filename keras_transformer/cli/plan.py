@@ -27,14 +27,16 @@ def describe_plan(
     vocabulary = load_vocabulary(values)
     load_backend()
     from keras_transformer.data import PreparedCorpus
+    from keras_transformer.data.tokenizer_pair import TokenizerPair
     from keras_transformer.inference.model_directory import read_config
     from keras_transformer.training.plan import make_config, make_recipe
 
     if values["prepared"]:
         prepared = PreparedCorpus.load(values["prepared"])
-        is_shared = prepared.target_tokenizer is None
-        size = prepared.source_tokenizer.vocab_size
-        values = {**values, "vocab_size": size, "shared_vocabulary": is_shared}
+        tokenizers = TokenizerPair(prepared.source_tokenizer, prepared.target_tokenizer)
+        max_length = values["max_length"] or prepared.max_length
+        values = {**values, "vocab_size": tokenizers.sizes[0], "max_length": max_length}
+        values["shared_vocabulary"] = tokenizers.is_shared
     task = get_task(values["task"])
     commands = commands_of(task)
     settings = task.check_settings(train_settings.training_settings(values))
@@ -43,6 +45,8 @@ def describe_plan(
     if size is None:
         raise UserError("--plan needs --vocab-size N, because it does not read the text.")
     target_size, sides = commands.plan_vocabulary(settings, size, vocabulary)
+    if values["prepared"]:
+        target_size = tokenizers.sizes[1]
     if settings.start_from and not (vocabulary or values["prepared"]):
         start = read_config(settings.start_from)["model"]
         size, target_size = start.vocab_size, start.target_vocab_size
@@ -55,7 +59,9 @@ def describe_plan(
     if experiment:
         yield "experiment", f"{experiment}: {train_settings.describe_experiment(experiment)}"
     yield "data", commands.describe_data(values) or "not given yet"
-    yield "vocabulary", f"{config.vocab_size:,} {settings.tokenizer} pieces {sides}"
+    kind = "" if vocabulary or values["prepared"] else f"{settings.tokenizer} "
+    sizes = dict.fromkeys((config.vocab_size, config.output_vocab_size))  # one if they are equal
+    yield "vocabulary", f"{' and '.join(f'{size:,}' for size in sizes)} {kind}pieces {sides}"
     yield from _run_rows(settings, recipe, config, steps)
     yield from _memory_rows(settings, recipe, config, share, device_memory)
     yield from _time_rows(settings, recipe, config, share, steps)

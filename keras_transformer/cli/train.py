@@ -19,6 +19,7 @@ from keras_transformer.cli.plan import describe_plan
 from keras_transformer.cli.prepare import load_vocabulary
 from keras_transformer.cli.progress import ProgressBar, say
 from keras_transformer.cli.task_commands import commands_of
+from keras_transformer.cli.text_files import open_output
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layouts import CHECKPOINT_FOLDER, SETTINGS_FILE, VALID_FILES, find_config
@@ -186,4 +187,5 @@ def _print_config(values: Mapping[str, Any]) -> None:
     model = {name: field.default for name, field in fields if not field.is_required()}
     model |= {**preset.config, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}
     chosen = {name: value for name, value in examples.items() if value is not None}
-    sys.stdout.write(train_settings.render_config(values, model | chosen))
+    with open_output(None) as output:
+        output.write(train_settings.render_config(values, model | chosen))

@@ -168,6 +168,9 @@ class TsvCorpus(_FileCorpus):
         if any(isinstance(name, str) for name in names):
             header = next(lines, (0, ""))[1].split("\t")
         source, target = (self._index(name, header) for name in names)
+        if source == target:
+            rule = f"Source and target must be two columns of {str(self.path)!r}"
+            raise UserError(f"{rule}. Received: {names[0]!r} and {names[1]!r}, which are the same")
         needed = max(source, target) + 1
         for number, line in lines:
             columns = line.split("\t")

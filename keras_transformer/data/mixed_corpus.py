@@ -16,6 +16,7 @@ from keras_transformer.data.batch_plan import shuffle_corpus
 from keras_transformer.data.corpora import Corpus, PairsCorpus
 from keras_transformer.data.tokenizer import Tokenizer, as_symbols
 from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write
 from keras_transformer.layouts import VALID_FILES
 
 _SHARE, _MOST_PAIRS = 0.01, 1_000
@@ -177,7 +178,8 @@ class HeldOutPairs(PairsCorpus):
     def save(self, directory: pathlib.Path) -> None:
         """Writes the sources to `valid.source`, and the targets to `valid.target`."""
         for name, texts in zip(VALID_FILES, zip(*self, strict=True), strict=True):
-            (directory / name).write_text("\n".join((*texts, "")), "utf-8", newline="\n")
+            with atomic_write(directory / name) as temporary:
+                temporary.write_text("\n".join((*texts, "")), "utf-8", newline="\n")
 
 
 def hold_out(corpus: Corpus) -> tuple[Any, HeldOutPairs]:

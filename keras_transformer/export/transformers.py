@@ -20,7 +20,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.export.formats import export_folder, warn_of_constraints
 from keras_transformer.inference.translator import Translator
 from keras_transformer.layers.effective_weights import plain_copy
-from keras_transformer.layouts import EXPORTS
+from keras_transformer.layouts import EXPORTS, TRANSFORMERS_CARD
 
 _LOGGER = logging.getLogger(__name__)
 _TITLE = EXPORTS["transformers"].title
@@ -225,5 +225,4 @@ def _card(origin):
     """Returns the card of a model, with its name and license."""
     license = f"license: {origin['license']}\n" if "license" in origin else ""
     head = f"---\nlibrary_name: transformers\npipeline_tag: translation\n{license}---\n"
-    text = "A translator that `keras-transformer export --format transformers` wrote."
-    return f"{head}\n# {origin.get('name', 'Translator')}\n\n{text}\n"
+    return f"{head}\n# {origin.get('name', 'Translator')}\n\n{TRANSFORMERS_CARD}\n"

@@ -60,8 +60,11 @@ def quickstart_options(parser: argparse.ArgumentParser) -> None:
 def run_quickstart(arguments: argparse.Namespace) -> None:
     """Trains, evaluates and exports a model of the built-in corpus."""
     start = time.monotonic()
-    output = pathlib.Path(arguments.output)
-    check_export_directory(arguments.saved_model)  # It fails before the training, not after.
+    output, saved_model = pathlib.Path(arguments.output), pathlib.Path(arguments.saved_model)
+    check_export_directory(saved_model)  # It fails before the training, not after.
+    if output.resolve().is_relative_to(saved_model.resolve()):
+        rule = "--saved-model must be another folder than --output, and not one around it"
+        raise UserError(f"{rule}. Received: --saved-model {saved_model} --output {output}")
     streams = load_backend_in_streams(None, TRAINING_STREAMS)
     from keras_transformer.data import PairsCorpus
     from keras_transformer.export import export_saved_model

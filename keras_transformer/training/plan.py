@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from keras_transformer.layouts import (
     RECIPE_FILE,
     SETTINGS_FILE,
     TOKENIZER_FILES,
+    VALID_FILES,
     WEIGHTS_FILE,
 )
 from keras_transformer.models import TrainingRecipe, TransformerConfig, get_preset
@@ -130,7 +131,10 @@ def make_plan(
     `valid_corpora` are by name; the one that chooses is "valid". `given_tokenizers` are those of
     source and target, or None.
     """
-    resumes = has_training(output)  # raises if `output` holds something else
+    held_out = valid_corpora.get("valid")
+    held_out = held_out if isinstance(held_out, HeldOutPairs) else None
+    # Raises if `output` holds something else.
+    resumes = has_training(output, VALID_FILES if held_out is not None else ())
     task, recipe = get_task(settings.task), make_recipe(settings)
     max_steps = settings.max_steps or recipe.max_steps
     if resumes:  # Before the text is read, which may take long.
@@ -151,14 +155,14 @@ def make_plan(
     )
     fingerprint = data.fingerprint | {"config": config.to_dict(), "train_recipe": recipe.to_dict()}
     fingerprint |= task.settings.from_dict(settings.task_settings).fixed()
-    is_shared = settings.shared_vocabulary if start is None else tokenizers.is_shared
+    is_shared = tokenizers.is_shared or (start is None and settings.shared_vocabulary)
     saved_settings = dataclasses.replace(
         settings, packed_width=data.packed_width, shared_vocabulary=is_shared
     )
     _check_processes(resumes, saved_settings, fingerprint, data)
     if resumes:
         saved_settings.check_resumes(output, fingerprint)
-    valid_corpus, profile = valid_corpora.get("valid"), data.sentence_profile
+    profile = data.sentence_profile
     windows = settings.average_windows or (recipe.average_checkpoints,)
     return TrainingPlan(
         output=output,
@@ -172,7 +176,7 @@ def make_plan(
         tokenizers=tokenizers,
         data=data,
         sentence_profile=profile if start is None else start.with_tags(profile),
-        held_out=valid_corpus if isinstance(valid_corpus, HeldOutPairs) else None,
+        held_out=held_out,
         scores={
             name: _make_score(task, corpus, tokenizers, settings, recipe)
             for name, corpus in valid_corpora.items()
@@ -186,11 +190,14 @@ def make_plan(
     )
 
 
-def has_training(output: Path) -> bool:
-    """Returns whether `output` has a checkpoint to resume; raises if it holds something else."""
+def has_training(output: Path, more_files: Sequence[str] = ()) -> bool:
+    """Returns whether `output` has a checkpoint to resume; raises if it holds something else.
+
+    `more_files` are names of files that this training will write, but not every training.
+    """
     if not (output / SETTINGS_FILE).exists():
         names = [CONFIG_FILE, WEIGHTS_FILE, RECIPE_FILE, HISTORY_FILE, CHECKPOINT_FOLDER]
-        names += [DIVERGED_BATCH_FILE, *sorted(TOKENIZER_FILES)]
+        names += [DIVERGED_BATCH_FILE, *sorted(TOKENIZER_FILES), *more_files]
         missing = SETTINGS_FILE
     elif Checkpoints(output / CHECKPOINT_FOLDER).exists():
         return True

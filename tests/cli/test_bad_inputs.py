@@ -63,13 +63,26 @@ evaluate --model {model} --source {good} --reference {good} --glossary {tsv} --o
     # A folder that would lose a file.
     "an earlier prepared corpus without other files": "prepare {pairs} --output {folder}",
     "must be a folder but": "prepare {pairs} --output {good}",
-    "without other files. received": "export --model {model} --output {model}",
+    "without other files. received": """
+export --model {model} --output {model}
+export --model {model} --output {project} --format transformers
+import {model} --output {model}
+""",
+    "not be the current one or a mount point: give a folder in it": """
+prepare --tsv {tsv} --valid-tsv {tsv} --output .
+export --model {model} --output .
+""",
 }
 # Commands -> a part of the line.
 WRONG_VALUES = """
 train --source {good} --output {out} -> --source also needs --target.
 train --tsv {tsv} --columns 2 --output {out} -> two numbers from 1 or two names. Received: '2'
 train --tsv {tsv} --columns en,de --output {out} -> good.tsv' has no column 'en'; without names
+train --tsv {named} --columns 1,en --output {out} -> Received: 0 and 'en', which are the same
+train {pairs} --vocabulary {model}/tokenizer.model --vocab-size 9 -> Received: both
+train {pairs} --vocabulary {model}/tokenizer.model --no-shared-vocabulary -> one for both languages
+evaluate --hypothesis {good} --reference {good} --batch-size 3 -> --batch-size goes with --model
+quickstart --output {out} --saved-model {out} -> must be another folder than --output
 train --tsv {one} --output {out} -> too few different sources to hold validation pairs out of it
 train --corpus a=much:{good},{good} {valid} -> with a number above 0 for WEIGHT. Received: 'a=much
 train --corpus a=1:{good},{good} --corpus a=2:{good},{good} {valid} -> differ. Received: 'a' twice
@@ -105,6 +118,8 @@ def files(tmp_path, text, model):
     """Names in the tables -> files."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "precious.txt").write_text("kept")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "README.md").write_text("Not of ours.")
     text("short.txt", GOOD[:-1])
     (tmp_path / "hard").hardlink_to(tmp_path / "short.txt")
     os.mkfifo(tmp_path / "pipe.txt")
@@ -113,10 +128,11 @@ def files(tmp_path, text, model):
     return {
         "valid": f"--valid-source {good} --valid-target {good} --output {out}",
         "pairs": f"--tsv {tsv} --valid-tsv {tsv} --output {out}",
-        **{name: tmp_path / name for name in ("hard", "model", "folder")},
+        **{name: tmp_path / name for name in ("hard", "model", "folder", "project")},
         "pipe": tmp_path / "pipe.txt",
         "good": good,
         "tsv": tsv,
+        "named": text("named.tsv", ["en\tde", *(f"{line}\t{line}" for line in GOOD)]),
         "one": text("one.tsv", ["a\tb", "a\tc"]),
         "short": tmp_path / "short.txt",
         "empty": text("empty.txt", []),

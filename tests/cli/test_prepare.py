@@ -1,8 +1,12 @@
 """`prepare` and `train --prepared`: the model of the text, mistakes in one line."""
 
+import re
+
 import pytest
 
+from keras_transformer.data import PreparedCorpus
 from keras_transformer.data.tokenizer_pair import load_tokenizer_file
+from keras_transformer.models import Transformer, TransformerConfig, get_preset
 from tests.tiny_translator import sentence, tiny_tokenizer
 
 LINES = [sentence(2 + seed % 6, seed) for seed in range(120)]
@@ -69,7 +73,22 @@ def test_a_recipe_takes_the_vocabulary_of_the_corpus(succeed, prepared, unmeasur
     arguments = ["train", "--experiment", "wmt14-en-de-base", "--prepared", str(prepared)]
     size = tiny_tokenizer().vocab_size
     output = succeed(*arguments, "--plan").output
-    assert f"vocabulary          {size} bpe pieces for both languages" in output
+    assert f"vocabulary          {size} pieces for both languages" in output
+
+
+def test_a_plan_is_that_of_the_corpus(succeed, files, text, unmeasured, tmp_path):
+    output = tmp_path / "prepared"
+    files["--target"] = text("more.de", [f"{line} {n}" for n, line in enumerate(LINES[:100])])
+    own = ("--vocabulary-type", "subword", "--no-shared-vocabulary", "--max-length", 99)
+    succeed("prepare", *options(files), *own, "--output", output)
+    corpus = PreparedCorpus.load(output)
+    sizes = corpus.source_tokenizer.vocab_size, corpus.target_tokenizer.vocab_size
+    small = ["--preset", "tiny", "--position", "learned"]
+    plan = succeed("train", "--prepared", output, *small, "--plan").output
+    config = get_preset("tiny").config | {"position": "learned", "max_length": 99}
+    model = Transformer(TransformerConfig(sizes[0], target_vocab_size=sizes[1], **config))
+    assert f"{sizes[0]} and {sizes[1]} pieces for each language" in plan
+    assert re.search(rf"parameters +{model.count_params():,}\b", plan)
 
 
 @pytest.mark.parametrize("normalization, expected", [(None, "x²"), ("nmt_nfkc", "x2")])

@@ -50,3 +50,13 @@ def test_an_output_must_not_replace_a_file_of_the_model(tmp_path):
     with pytest.raises(UserError, match="must not be a file that the command also reads"):
         check_output(str(tmp_path / "source_tokenizer.model"), [str(tmp_path)])
     check_output(str(tmp_path / "answers.json"), [str(tmp_path)])
+
+
+@pytest.mark.parametrize("path", [None, "-", "/dev/stdout"])
+def test_standard_output_is_not_replaced(path, capsys):
+    """By the name of its device, the file that a shell redirects to would be."""
+    print("before")
+    check_output(path)
+    with open_output(path) as file:
+        file.write("after\n")
+    assert capsys.readouterr().out == "before\nafter\n"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import PairsCorpus, load_tokenizer, prepare_corpus
+from keras_transformer.data.mixed_corpus import hold_out
 from keras_transformer.errors import UserError
 from keras_transformer.models.weight_files import read_weights
 from keras_transformer.training import TrainingSettings, load_weights_only, train
@@ -160,6 +161,15 @@ def test_a_finished_training_says_so_before_it_reads(directory):
     line = "With the same text, nothing is left to train: all 6 steps are done."
     assert lines[0] == f"{line} Allow more steps to go on."
     assert sum("nothing is left" in line for line in lines) == 1
+
+
+def test_files_of_the_user_are_not_overwritten(tmp_path):
+    (tmp_path / "valid.source").write_text("mine")
+    whole, held_out = hold_out(corpus(1))
+    with pytest.raises(UserError, match="holds valid.source .*nothing in it is overwritten"):
+        train(tmp_path, whole, held_out, settings())
+    assert run(tmp_path, max_steps=1).steps == 1  # which holds no pairs out
+    assert (tmp_path / "valid.source").read_text() == "mine"
 
 
 class Score(ScoreOnDev):
