@@ -60,8 +60,10 @@ def describe_plan(
         yield "experiment", f"{experiment}: {train_settings.describe_experiment(experiment)}"
     yield "data", commands.describe_data(values) or "not given yet"
     kind = "" if vocabulary or values["prepared"] else f"{settings.tokenizer} "
-    sizes = dict.fromkeys((config.vocab_size, config.output_vocab_size))  # one if they are equal
-    yield "vocabulary", f"{' and '.join(f'{size:,}' for size in sizes)} {kind}pieces {sides}"
+    sizes = f"{config.vocab_size:,}"
+    if values["prepared"] and target_size not in (None, size):
+        sizes += f" and {target_size:,}"
+    yield "vocabulary", f"{sizes} {kind}pieces {sides}"
     yield from _run_rows(settings, recipe, config, steps)
     yield from _memory_rows(settings, recipe, config, share, device_memory)
     yield from _time_rows(settings, recipe, config, share, steps)

@@ -151,12 +151,12 @@ class TextPart(NamedTuple):
 
 
 def split_tags(text: str, known: Sequence[str]) -> tuple[str, str]:
-    """Returns the tags that a text begins with, and the rest of the text."""
-    tags, rest = "", text
+    """Returns the tags that a text begins with, as they stand there, and the rest of the text."""
+    rest = text
     while found := [tag for tag in known if rest.lstrip().startswith(tag)]:
-        tags += max(found, key=len) + " "
-        rest = rest.lstrip().removeprefix(max(found, key=len)).lstrip()
-    return tags, rest
+        rest = rest.lstrip().removeprefix(max(found, key=len))
+    tags = text.removesuffix(rest).strip()
+    return (f"{tags} ", rest.lstrip()) if tags else ("", text)
 
 
 def split_text(

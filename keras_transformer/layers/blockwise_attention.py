@@ -105,8 +105,9 @@ class _Blocks:
         self.dtype = at_least_float32(query.dtype)
         self.mask = None
         if mask:
-            self.is_same_for_queries = mask[0].shape[1] == 1
-            mask = cut(ops.cast(mask[0], "bool"), 2, self.numbers[1], self.sizes[1])
+            mask = _with_known_rows(ops.cast(mask[0], "bool"), lengths[0])
+            self.is_same_for_queries = mask.shape[1] == 1
+            mask = cut(mask, 2, self.numbers[1], self.sizes[1])
             cuts = (1, 1) if self.is_same_for_queries else (self.numbers[0], self.sizes[0])
             mask = cut(mask, 1, *cuts)
             # [query blocks or 1, key blocks, batch or 1, 1, queries or 1, keys]
@@ -274,6 +275,7 @@ class _Windows:
         mask = ops.logical_and(in_band, ops.expand_dims(is_key, 2))
         if attention_mask is None:
             return mask
+        attention_mask = _with_known_rows(attention_mask, self.length)
         if attention_mask.shape[1] == 1:
             allowed = ops.expand_dims(self.neighbors(attention_mask[:, 0], 1), 2)
         else:
@@ -298,6 +300,13 @@ class _Windows:
         batch, heads, number, size, dim = ops.shape(blocks)
         whole = ops.reshape(blocks, (batch, heads, number * size, dim))
         return whole[:, :, : self.length]
+
+
+def _with_known_rows(mask, query_length):
+    """Returns a mask that has one row by its static shape, or else a row for each query."""
+    if isinstance(mask.shape[1], int):
+        return mask
+    return ops.logical_and(mask, ops.ones((query_length, 1), dtype="bool"))
 
 
 def _slice(tensor, axis, start, end):

@@ -129,7 +129,9 @@ def derive_initializer(initializer: Callable, name: str) -> Callable:
     if not isinstance(initializer, keras.initializers.Initializer):
         return initializer  # A function.
     config = initializer.get_config()
-    seed = config.get("seed")
+    if "seed" not in config:
+        return initializer  # It draws nothing.
+    seed = config["seed"]
     if isinstance(seed, int):
         return type(initializer).from_config({**config, "seed": derive_seed(seed, name)})
     # A seed generator draws new numbers with each use, and a copy would begin again.
@@ -159,6 +161,16 @@ def dense_config(layer: CompositeLayer) -> dict[str, Any]:
         "bias_initializer": keras.initializers.serialize(layer.bias_initializer),
         "kernel_regularizer": keras.regularizers.serialize(layer.kernel_regularizer),
     }
+
+
+def freeze_given(layer: keras.layers.Layer, *parts: keras.layers.Layer | None) -> None:
+    """Freezes parts that a layer was given if its own argument `trainable` is False.
+
+    Keras freezes the parts when `trainable` is set, not when it is an argument.
+    """
+    for part in parts:
+        if part is not None and not layer.trainable:
+            part.trainable = False
 
 
 def build_part(part: Any, *shapes: tuple) -> Any:

@@ -150,11 +150,14 @@ class DecoderBlock(Block):
         Args:
             encoder_outputs: `[batch, source_length, encoder_width]`, whose keys and values are
                 computed here, once; None for a block without cross-attention.
-            batch_size: Number of hypotheses, a multiple of the batch of `encoder_outputs`.
+            batch_size: Number of hypotheses, a multiple of the batch of `encoder_outputs`; None
+                for that batch.
             max_length: Number of positions of a cache of fixed size, for backends that compile
                 fixed shapes; None for one that grows with each call.
         """
         check_built(self)
+        if batch_size is None and encoder_outputs is not None:
+            batch_size = ops.shape(encoder_outputs)[0]
         cache: Any = self.self_attention.make_cache(batch_size=batch_size, max_length=max_length)
         if self.cross_attention is None:
             return DecoderBlockCache(cache)

@@ -19,6 +19,7 @@ from keras_transformer.layers.composite_layer import (
     built_dense,
     check_arguments,
     dense_config,
+    freeze_given,
     load_version_1,
     quantize_parts,
 )
@@ -123,6 +124,7 @@ class MultiHeadAttention(CompositeLayer):
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.seed = seed
         check_arguments(self, MultiHeadAttention)
+        freeze_given(self, self.attention, position)
 
     def build(self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None) -> None:
         d_model, value_width = query_shape[-1], value_shape[-1]
@@ -280,6 +282,9 @@ class MultiHeadAttention(CompositeLayer):
                 compile fixed shapes; None for one that grows with each call.
         """
         caches.check_built(self)
+        if value is None and batch_size is None:
+            rule = "An empty cache needs `batch_size`, the number of its entries"
+            raise ValueError(f"{rule}. Received: batch_size=None")
         if value is not None:
             # On JAX and torch Keras computes float64 in float32.
             states = (ops.cast(x, self.compute_dtype) for x in self._project_value(value, key))

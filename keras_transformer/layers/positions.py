@@ -202,6 +202,13 @@ class AttentionPosition(keras.layers.Layer):
     True
     """
 
+    def build(self, key_shape: tuple, value_shape: tuple) -> None:
+        """Makes the weights, if there are any.
+
+        Args:
+            key_shape, value_shape: `(None, heads, None, key_dim)` and the same with `value_dim`.
+        """
+
     def rotate(self, states: Tensor, positions: Tensor) -> Tensor:
         """Returns queries or keys with their positions applied.
 

@@ -14,6 +14,7 @@ from keras_transformer.layers.composite_layer import (
     dense_config,
     derive_initializer,
     derive_seed,
+    freeze_given,
     is_composite,
 )
 from keras_transformer.layers.dropout_and_normalization import Dropout, LayerNormalization
@@ -81,6 +82,7 @@ class Block(CompositeLayer):
         self.seed = seed
         check_arguments(self, Block)
         check_position(position)
+        freeze_given(self, position)
 
     def get_config(self) -> dict:
         return {
@@ -189,10 +191,7 @@ class Stack(CompositeLayer):
         self.remat = remat
         self.embedding_norm = embedding_norm
         check_arguments(self, Stack)
-        if not self.trainable:
-            # Keras freezes the parts when `trainable` is set, not when it is an argument.
-            for layer in _given_layers(self.blocks, self.position):
-                layer.trainable = False
+        freeze_given(self, *self.blocks, self.position)
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
     @staticmethod
@@ -234,6 +233,12 @@ class Stack(CompositeLayer):
             # A block that occurred before is saved as the index of its first occurrence.
             first = next(i for i, other in enumerate(self.blocks) if other is block)
             configs.append(_unbuilt_config(block) if first == index else first)
+            if isinstance(block, Block) and block.position is not None and first == index:
+                # So is a position that an earlier block has, as the index of that block.
+                positions = [getattr(other, "position", None) for other in self.blocks]
+                owner = next(i for i, one in enumerate(positions) if one is block.position)
+                if owner < index:
+                    configs[index]["config"]["position"] = owner
         return {
             **super().get_config(),
             "blocks": configs,
@@ -251,7 +256,15 @@ class Stack(CompositeLayer):
     def from_config(cls, config: dict) -> Self:
         deserialize, blocks = keras.saving.deserialize_keras_object, list[Any]()
         for block in config["blocks"]:
-            blocks.append(blocks[block] if isinstance(block, int) else deserialize(block))
+            if isinstance(block, int):
+                blocks.append(blocks[block])
+                continue
+            owner = block["config"].get("position")
+            if isinstance(owner, int):
+                block = {**block, "config": {**block["config"], "position": None}}
+            blocks.append(deserialize(block))
+            if isinstance(owner, int):
+                blocks[-1].position = blocks[owner].position
         position = deserialize(config["position"])
         layers = _given_layers(blocks, position)
         flags = [layer.trainable for layer in layers]

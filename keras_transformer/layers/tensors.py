@@ -25,7 +25,8 @@ def check_shape(name: str, tensor: Any, shape: str, *sizes: Any) -> None:
     The first axes have these sizes, or 1 where the text says "or 1". A size that is not an int is
     unknown, and is not checked.
     """
-    if (found := getattr(tensor, "shape", None)) is None:
+    found = getattr(tensor, "shape", None)
+    if found is None:
         return
     axes, found = shape[1:-1].split(", "), tuple(found)
     # Another rank or size would broadcast, and mask the wrong positions without an error.

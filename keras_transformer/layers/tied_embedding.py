@@ -150,15 +150,20 @@ class TiedEmbedding(CompositeLayer):
         """Returns the logits of a quantized matrix, with the gradient and LoRA that Keras omits."""
         part = self.embedding
 
+        # The factors of LoRA are differentiated, which JAX does not allow inside of the function.
+        matrices = [ops.stop_gradient(effective_matrix(part))] if part.lora_enabled else []
+
         @ops.custom_gradient
-        def logits_with_gradient(states):
+        def logits_with_gradient(states, *matrices):
             def gradient(*args, upstream=None):
                 upstream = args[0] if upstream is None else upstream
-                return ops.matmul(upstream, ops.cast(effective_matrix(part), upstream.dtype))
+                [matrix] = matrices or [effective_matrix(part)]
+                of_states = ops.matmul(upstream, ops.cast(matrix, upstream.dtype))
+                return (of_states, *map(ops.zeros_like, matrices)) if matrices else of_states
 
             return part(states, reverse=True), gradient
 
-        logits = logits_with_gradient(states)
+        logits = logits_with_gradient(states, *matrices)
         if part.lora_enabled:
             # The gradient of the states is complete: LoRA is in the effective matrix.
             factors = part.lora_embeddings_b, part.lora_embeddings_a

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_transformer.checks import check_choice, check_rate
-from keras_transformer.layers.tensors import Tensor, at_least_float32
+from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape
 from keras_transformer.models.micro_batches import token_mean_weights
 
 if keras.backend.backend() == "tensorflow":
@@ -117,6 +117,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     def __call__(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Tensor:
+        y_true = ops.convert_to_tensor(y_true)
+        if len(y_true.shape) == len(y_pred.shape) and y_true.shape[-1] == 1:
+            y_true = ops.squeeze(y_true, axis=-1)  # as Keras' sparse losses do
         # keras.losses.Loss casts to its own dtype, which would round float64 logits.
         is_wide = keras.backend.standardize_dtype(y_pred.dtype) == "float64"
         if is_wide and self.dtype != "float64":
@@ -130,6 +133,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         logits = ops.convert_to_tensor(y_pred)
         logits = ops.cast(logits, at_least_float32(logits.dtype))
         labels = ops.cast(y_true, "int32")
+        # Other shapes would broadcast.
+        axes = ", ".join(f"axis {axis} of `y_pred`" for axis in range(len(logits.shape) - 1))
+        check_shape("y_true", labels, f"[{axes}]", *logits.shape[:-1])
         smoothing = uniform_share(self.label_smoothing, logits.shape[-1], self.convention)
         is_tensorflow = keras.backend.backend() == "tensorflow"
         return (fused_cross_entropy if is_tensorflow else cross_entropy)(labels, logits, smoothing)

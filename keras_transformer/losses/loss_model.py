@@ -207,7 +207,8 @@ class LossModel(MicroBatchModel):
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> "LossModel":
-        transformer = keras.saving.deserialize_keras_object(config["transformer"])
+        with keras.saving.custom_object_scope(custom_objects or {}):
+            transformer = keras.saving.deserialize_keras_object(config["transformer"])
         return cls(**{**config, "transformer": transformer})
 
 

@@ -166,4 +166,6 @@ class CausalLanguageModel(MicroBatchModel):
     @classmethod
     def from_config(cls, config: dict, custom_objects: Mapping | None = None) -> Self:
         deserialize = keras.saving.deserialize_keras_object
-        return cls(deserialize(config["embedding"]), deserialize(config["decoder"]), config["name"])
+        with keras.saving.custom_object_scope(custom_objects or {}):
+            layers = deserialize(config["embedding"]), deserialize(config["decoder"])
+        return cls(*layers, config["name"])

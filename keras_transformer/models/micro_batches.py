@@ -71,7 +71,7 @@ class MicroBatchModel(keras.Model):
         return super().__call__(inputs, *args, **kwargs)
 
     def stateless_call(self, *args: Any, **kwargs: Any) -> Any:  # In place of a call on JAX.
-        self._check_ids(args[2])
+        self._check_ids(args[2] if len(args) > 2 else kwargs.get("inputs"))
         return super().stateless_call(*args, **kwargs)
 
     def _check_ids(self, inputs):

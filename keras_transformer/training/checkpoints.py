@@ -48,6 +48,7 @@ class Progress:
     best_step: int = 0
     best_loss: float | None = None
     without_gain: int = 0  # last evaluations that improved neither the loss nor the score
+    judges: list | None = None  # what the best figures depend on
 
     @classmethod
     def from_dict(cls, state: Mapping) -> "Progress":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 
 from keras_transformer import __version__
 from keras_transformer.data.mixed_corpus import HeldOutPairs
@@ -91,6 +92,16 @@ class TrainingPlan:
         """Returns why the training ends, and how to allow more steps; None if it goes on."""
         return _reason_to_end(progress, self.max_steps, self.settings)
 
+    @property
+    def judges(self) -> list:
+        """What the figures on the validation set depend on, besides the weights."""
+        task_settings = self.task.settings.from_dict(self.settings.task_settings).to_dict()
+        names = sorted(name for name in task_settings if not name.endswith("_every"))
+        # Sums of ids do not depend on the order and the padding of the batches.
+        labels = [np.int64(ids) for _, ids, _ in self.data.valid_batches.get("valid", ())]
+        sums = [int(sum((ids**power).sum() for ids in labels)) for power in (1, 2)]
+        return [sums, *([name, task_settings[name]] for name in names)]
+
     def introduction(self, model: keras.Model) -> list[str]:
         """Returns two lines about a `Transformer`, its devices and this plan."""
         settings, config = self.settings, model.config
@@ -104,11 +115,11 @@ class TrainingPlan:
         plan += f"({self.max_steps / self.data.steps_per_epoch:.1f} epochs)"
         if settings.max_minutes is not None:
             plan += f", or for {settings.max_minutes:g} minutes in total"
-        if settings.preset is None:
+        if settings.preset is None and self.recipe.peak_learning_rate is not None:
             rate, steps = self.recipe.peak_learning_rate, self.recipe.warmup_steps
             plan += f"; a learning rate of {rate:.2g} after {steps:,} steps"
         plan += f"; validation every {self.evaluate_every:,} steps"
-        if settings.patience is not None:
+        if settings.patience is not None and self.scores:
             plan += f", and an end after {settings.patience} of them without gain"
         return [
             f"Model {settings.start_from or settings.preset}: {config.num_encoder_layers} + "

@@ -119,7 +119,7 @@ class TrainingState:
     """
 
     def __init__(self, plan: TrainingPlan, strategy: Any, report: Callable[[str], object]):
-        self.plan = plan
+        self.plan, self._report = plan, report
         self.checkpoints = Checkpoints(plan.output / CHECKPOINT_FOLDER, plan.keep_checkpoints)
         self.history = HistoryFile(plan.output / HISTORY_FILE, _columns(plan))
         keras.utils.set_random_seed(plan.settings.seed)
@@ -131,7 +131,7 @@ class TrainingState:
             self.model = _make_model(plan, report)
         # `fit` has to leave the weights of the last step, from which a later run continues.
         self.model.optimizer.averages_at_end = False
-        self.progress = Progress()
+        self.progress = Progress(judges=plan.judges)
         if plan.resumes:
             self._restore()
         self.saved_step = self.progress.step
@@ -144,9 +144,17 @@ class TrainingState:
         group = process_group()
         self.progress = Progress.from_dict(self.checkpoints.restore_state(self.model) or {})
         group.check_equal({"step of the checkpoint": self.progress.step})
+        progress, judges = self.progress, self.plan.judges
+        if progress.judges not in (None, judges):
+            self._report("The validation differs from before: its best figures begin anew.")
+            progress.best_loss = progress.best_score = None
+            progress.best_step = progress.without_gain = 0
+        progress.judges = judges
         # An interrupted evaluation is repeated: its row, if it was written, is removed.
         if group.is_first:
             self.history.start(self.progress.step - bool(self.progress.unfinished_row))
+            # Some settings may change.
+            self.plan.saved_settings.save(self.plan.output, self.plan.fingerprint)
 
     def fit(self, round_: Round, callbacks: RoundCallbacks) -> Round:
         """Trains to the end of a round, or to a stop; returns the round that was done.

@@ -299,10 +299,13 @@ def _interruption(state):
     """Returns a message for an interruption: the checkpoint that the next run continues."""
     if not state.saved_step:
         return "interrupted before the first checkpoint; the next run starts from the beginning"
+    try:
+        step = int(state.model.optimizer.iterations.numpy())
+    except TypeError:  # While JAX computes a step, the variables have no values.
+        step = state.progress.step
     return (
-        f"interrupted after step {int(state.model.optimizer.iterations.numpy()):,}; the checkpoint "
-        f"of step {state.saved_step:,} is in {str(state.checkpoints.directory)!r}, and the next "
-        "run goes on from there"
+        f"interrupted after step {step:,}; the checkpoint of step {state.saved_step:,} is in "
+        f"{str(state.checkpoints.directory)!r}, and the next run goes on from there"
     )
 
 

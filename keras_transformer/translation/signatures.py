@@ -93,10 +93,13 @@ class TranslatorFunctions(ServedFunctions):
             languages = [tf.gather(codes, parts.owners) for codes in languages]
         answers = super().serving_default(parts.texts, *languages)
         owners = parts.owners, parts.num_texts
-        truncated = tf.cast(answers["truncated"], tf.int32)
+        truncated, scores = tf.cast(answers["truncated"], tf.int32), answers["score"]
+        # A part without subwords, such as blank lines, has a score of 0 and does not count.
+        is_counted = tf.cast(tf.not_equal(scores, 0.0), scores.dtype)
+        sums, numbers = (tf.math.unsorted_segment_sum(x, *owners) for x in (scores, is_counted))
         return {
             "translation": join_answers(answers["translation"], parts),
-            "score": tf.math.unsorted_segment_mean(answers["score"], *owners),
+            "score": tf.math.divide_no_nan(sums, numbers),
             "truncated": tf.math.unsorted_segment_max(truncated, *owners) > 0,
         }
 

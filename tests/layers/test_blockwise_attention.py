@@ -262,3 +262,17 @@ def test_there_is_no_window_in_cross_attention():
         layer.attend_to_cache(states, dense.make_cache(states))
     with pytest.raises(ValueError, match="self-attention.*GrowingCache as cache"):
         layer(states, states, cache=dense.make_cache(batch_size=2))
+
+
+@pytest.mark.tensorflow_only("graphs with unknown sizes are TensorFlow's")
+@pytest.mark.parametrize("options", [{"sliding_window": 3}, {"flash_attention": True}])
+def test_one_row_of_a_mask_is_for_all_queries_also_if_its_size_is_unknown(options):
+    import tensorflow as tf
+
+    layer = MultiHeadAttention(2, 4, **options)
+    inputs = RNG.normal(size=(2, 5, 8)).astype("float32")
+    mask = np.array([[[True, True, True, False, False]], [[True, True, True, True, False]]])
+    expected = array(layer(inputs, inputs, attention_mask=mask))
+    unknown = [tf.TensorSpec((None, None, 8)), tf.TensorSpec((None, None, None), tf.bool)]
+    function = tf.function(lambda x, m: layer(x, x, attention_mask=m), input_signature=unknown)
+    assert_close(array(function(inputs, mask)), expected)

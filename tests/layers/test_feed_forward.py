@@ -31,3 +31,19 @@ def test_dropout_falls_behind_the_activation():
     outputs = array(layer(np.ones((1, 1, 1), "float32"), training=True))
     kept = outputs / 2  # Each of the 4,000 is 0 or 2.
     assert kept == np.round(kept) and 1800 < kept < 2200
+
+
+class Sevens(keras.initializers.Initializer):
+    """An initializer of a user, which Keras does not ask for a config before it is saved."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __call__(self, shape, dtype=None, **kwargs):
+        return keras.ops.full(shape, self.value, dtype=dtype)
+
+
+def test_an_initializer_without_a_config_is_used_as_it_is():
+    layer = FeedForward(4, kernel_initializer=Sevens(7.0))
+    layer.build((None, None, 8))
+    assert set(array(layer.inner_dense.kernel).flat) == {7.0}

@@ -4,7 +4,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.layers import LearnedPositionEmbedding, SinusoidalPositionEncoding
+from keras_transformer.layers import (
+    AttentionPosition,
+    LearnedPositionEmbedding,
+    MultiHeadAttention,
+    SinusoidalPositionEncoding,
+)
 from tests.closeness import assert_close
 from tests.layers.harness import WIDEST
 from tests.layers.oracle_parameters import array
@@ -82,3 +87,21 @@ def test_learned_positions_begin_as_small_as_embeddings():
     layer = LearnedPositionEmbedding(2000)
     layer.build((None, None, 64))
     np.testing.assert_allclose(array(layer.embeddings).std(), 1 / 8, rtol=0.01)
+
+
+class Halves(AttentionPosition):
+    """A position of a user, as the class says: it overrides `rotate`."""
+
+    def rotate(self, states, positions):
+        return states / 2
+
+
+def test_a_user_defines_a_position():
+    inputs = np.random.default_rng(3).normal(size=(2, 5, 8)).astype("float32")
+    layer, plain = MultiHeadAttention(2, 4, position=Halves()), MultiHeadAttention(2, 4)
+    layer(inputs, inputs), plain(inputs, inputs)
+    for name in ("query", "key", "value", "output"):
+        kernel = array(getattr(layer, f"{name}_dense").kernel)
+        is_halved = name in ("query", "key")
+        getattr(plain, f"{name}_dense").kernel.assign(kernel / 2 if is_halved else kernel)
+    assert_close(array(layer(inputs, inputs)), array(plain(inputs, inputs)))

@@ -6,12 +6,15 @@ import pytest
 
 from keras_transformer import Transformer
 from keras_transformer.layers import (
+    AdditiveAttention,
     Decoder,
     DecoderBlock,
     Dropout,
     Encoder,
     EncoderBlock,
     LearnedPositionEmbedding,
+    MultiHeadAttention,
+    RelativePosition,
     RotaryPosition,
     SinusoidalPositionEncoding,
     TiedEmbedding,
@@ -156,6 +159,43 @@ def test_a_block_that_stands_twice_has_its_weights_once(tmp_path):
     assert again.layers[1].blocks[0] is again.layers[1].blocks[2]
     for one in (other, again):
         np.testing.assert_array_equal(array(one(INPUTS)), expected)
+
+
+def test_a_position_of_several_blocks_has_its_weights_once(tmp_path):
+    position = RelativePosition(3)
+    inputs = keras.Input((None, 8))
+    encoder = Encoder([EncoderBlock(2, 8, position=position) for _ in range(3)])
+    model = keras.Model(inputs, encoder(inputs))
+    randomize(model)
+    model.save(tmp_path / "m.keras")
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    copies = keras.models.clone_model(model), keras.saving.load_model(tmp_path / "m.keras")
+    copies[0].set_weights(model.get_weights())
+    for copy in copies:
+        first, *others = [block.position for block in copy.layers[-1].blocks]
+        assert all(other is first for other in others)
+        assert len(copy.weights) == len(model.weights)
+        assert_close(array(copy(x)), array(model(x)))
+
+
+def test_what_a_frozen_block_is_given_is_frozen():
+    block = EncoderBlock(2, 16, position=RelativePosition(2), trainable=False)
+    attention = MultiHeadAttention(2, 4, attention=AdditiveAttention(), trainable=False)
+    states = np.ones((1, 3, 8), "float32")
+    block(states), attention(states, states)
+    assert not block.trainable_weights and not attention.trainable_weights
+    assert block.position.weights and attention.attention.weights
+
+
+def test_a_cache_has_the_batch_of_the_encoder_unless_it_is_given():
+    decoder, states = Decoder([DecoderBlock(2, 8)]), np.ones((3, 4, 8), "float32")
+    whole = decoder(states, states)
+    step, _ = decoder(states, cache=decoder.make_cache(states))
+    assert_close(array(step), array(whole))
+    language = Decoder([DecoderBlock(2, 8)])
+    language(states)
+    with pytest.raises(ValueError, match="needs `batch_size`"):
+        language.make_cache()
 
 
 def test_blocks_that_were_built_before_keep_their_weights():

@@ -122,3 +122,21 @@ def test_a_quantized_matrix_has_a_gradient_and_its_lora_on_both_sides(mode):
     model.train_on_batch(one_hot, upstream)
     gradient = one_hot - array(dense.kernel)
     assert_close(gradient, upstream @ matrix)
+
+
+def test_lora_of_a_quantized_matrix_trains():
+    layer = TiedEmbedding(30, 16)
+    layer(np.arange(1, 30))
+    layer.embedding.quantize("int8")
+    layer.embedding.enable_lora(2)
+    states = keras.Input((16,))
+    model = keras.Model(states, layer(states, reverse=True))
+    model.compile(keras.optimizers.SGD(1.0), lambda y, x: ops.sum(x * y))
+    before = [array(weight) for weight in layer.embedding.trainable_weights]
+    model.train_on_batch(np.eye(16, dtype="float32"), np.ones((16, 30), "float32"))
+    changes = [
+        np.abs(array(weight) - old).max()
+        for weight, old in zip(layer.embedding.trainable_weights, before, strict=True)
+    ]
+    # One factor begins with zeros, so the other one has no gradient yet.
+    assert len(changes) == 2 and max(changes) > 0.1

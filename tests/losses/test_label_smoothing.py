@@ -74,3 +74,13 @@ def test_config_round_trip():
     loss = LabelSmoothedCrossEntropy(0.2, "keras", reduction="none")
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
     assert (copy.label_smoothing, copy.convention, copy.reduction) == (0.2, "keras", "none")
+
+
+def test_labels_of_another_shape_are_refused_or_squeezed(example):
+    labels, logits = example
+    loss = LabelSmoothedCrossEntropy(0.1)
+    assert_close(float(loss(labels[..., None], logits)), float(loss(labels, logits)), FLOAT)
+    with pytest.raises(ValueError, match=r"axis 0 of `y_pred`.*Received: y_true of shape \(3, 3\)"):
+        loss(labels[:, :3], logits)
+    with pytest.raises(ValueError, match=r"Received: y_true of shape \(4,\)"):
+        loss(labels[0], logits)
