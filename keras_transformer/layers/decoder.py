@@ -149,11 +149,13 @@ class DecoderBlock(Block):
 
         Args:
             encoder_outputs: `[batch, source_length, encoder_width]`, whose keys and values are
-                computed here, once; None for a block without cross-attention.
+                computed here, once, without an implicit mask: pass `encoder_padding_mask` in each
+                call. None for a block without cross-attention.
             batch_size: Number of hypotheses, a multiple of the batch of `encoder_outputs`; None
                 for that batch.
             max_length: Number of positions of a cache of fixed size, for backends that compile
-                fixed shapes; None for one that grows with each call.
+                fixed shapes: no more fit, and masks have as many columns. None for one that grows
+                with each call.
         """
         check_built(self)
         if batch_size is None and encoder_outputs is not None:
