@@ -99,7 +99,7 @@ class TranslatorFunctions(ServedFunctions):
         sums, numbers = (tf.math.unsorted_segment_sum(x, *owners) for x in (scores, is_counted))
         return {
             "translation": join_answers(answers["translation"], parts),
-            "score": tf.math.divide_no_nan(sums, numbers),
+            "score": sums / tf.maximum(numbers, 1.0),
             "truncated": tf.math.unsorted_segment_max(truncated, *owners) > 0,
         }
 

@@ -35,7 +35,7 @@ def mixed_texts(number):
         parts = [
             sentence(generator.randint(1, 14), generator.randrange(9999)) for _ in range(count)
         ]
-        tags = generator.choice(["", "", ">>fra<< ", "  <bt> >>fra<<", "<bt>"])
+        tags = generator.choice(["", "", ">>fra<< ", "  <bt> >>fra<<", "<bt>>>fra<<"])
         texts.append(tags + "".join(part + generator.choice(ENDS) for part in parts))
     return texts
 
@@ -100,3 +100,8 @@ def test_a_saved_model_translates_as_translate_does(long_texts, tokenizer, tmp_p
         [whole.score], abs=1e-4
     )
     assert found["truncated"].numpy().any() == (long_texts == "truncate")
+    # Blank lines are a part without subwords, whose score does not count.
+    two = "The dog sleeps. A child sees the bird."
+    assert len(translator.split(f"\n\n{two}")) == 3
+    scores = served(text=tf.constant([two, f"\n\n{two}"]))["score"].numpy()
+    assert scores[0] < 0 and scores[1] == pytest.approx(scores[0], abs=1e-4)
