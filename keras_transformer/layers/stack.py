@@ -238,7 +238,8 @@ class Stack(CompositeLayer):
                 positions = [getattr(other, "position", None) for other in self.blocks]
                 owner = next(i for i, one in enumerate(positions) if one is block.position)
                 if owner < index:
-                    configs[index]["config"]["position"] = owner
+                    configs[index]["config"]["position"] = None
+                    configs[index]["position_of_block"] = owner
         return {
             **super().get_config(),
             "blocks": configs,
@@ -259,12 +260,9 @@ class Stack(CompositeLayer):
             if isinstance(block, int):
                 blocks.append(blocks[block])
                 continue
-            owner = block["config"].get("position")
-            if isinstance(owner, int):
-                block = {**block, "config": {**block["config"], "position": None}}
             blocks.append(deserialize(block))
-            if isinstance(owner, int):
-                blocks[-1].position = blocks[owner].position
+            if "position_of_block" in block:
+                blocks[-1].position = blocks[block["position_of_block"]].position
         position = deserialize(config["position"])
         layers = _given_layers(blocks, position)
         flags = [layer.trainable for layer in layers]
