@@ -54,8 +54,9 @@ class Layout:
     title: str  # name in messages
     marker: str  # the file that every such folder has
     entries: Set[str]  # its other files; `*` stands for anything
-    sign: str = ""  # a text in the marker, which the same file of another program lacks
-    is_replaced: bool = True  # as a whole, by another folder
+    # A text that our marker contains, where other programs write files of this name.
+    marker_text: str = ""
+    is_replaced: bool = True  # whether the command replaces the whole folder
 
     def check_output(self, directory: str | os.PathLike) -> None:
         """Raises a `UserError` unless a folder is missing, empty, or an earlier result to replace.
@@ -65,14 +66,14 @@ class Layout:
         directory = pathlib.Path(directory)
         if directory.exists() and not directory.is_dir():
             raise UserError(f"The output must be a folder but {str(directory)!r} is a file.")
-        is_fixed = directory.exists() and (directory.samefile(".") or os.path.ismount(directory))
-        if self.is_replaced and is_fixed:
+        stays = directory.exists() and (directory.samefile(".") or os.path.ismount(directory))
+        if self.is_replaced and stays:
             rule = "The output folder is replaced, so it must not be the current one or a mount"
             raise UserError(f"{rule} point: give a folder in it. Received: {str(directory)!r}")
         files = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
         names = sorted(path.relative_to(directory).as_posix() for path in files)
-        is_earlier = self.marker in names and self._is_signed(directory / self.marker)
-        allowed = {self.marker, *self.entries} if is_earlier else ()
+        is_earlier_result = self.marker in names and self._is_ours(directory / self.marker)
+        allowed = {self.marker, *self.entries} if is_earlier_result else ()
         foreign = [name for name in names if not any(fnmatch.fnmatchcase(name, e) for e in allowed)]
         if foreign:
             more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
@@ -80,15 +81,16 @@ class Layout:
             rule += f" {self.title} without other files"
             raise UserError(f"{rule}. Received: {str(directory)!r} with {foreign[0]!r}{more}")
 
-    def _is_signed(self, marker):
-        return not self.sign or self.sign in marker.read_text("utf-8", errors="replace")
+    def _is_ours(self, marker):
+        # Without a text, the marker may be a large binary file.
+        return not self.marker_text or self.marker_text in marker.read_text("utf-8", "replace")
 
 
 IMPORTED_MODEL = Layout(
     "imported model",
     CONFIG_FILE,
     TOKENIZER_FILES | {WEIGHTS_FILE},
-    sign='"origin": {',
+    marker_text='"origin": {',
     is_replaced=False,
 )
 # In the card of a model that `export --format transformers` wrote.
@@ -127,7 +129,7 @@ EXPORTS = {
         {f"{name}.json" for name in ("vocab", "target_vocab", "tokenizer_config")}
         | {"config.json", "generation_config.json", "model.safetensors"}
         | {"source.spm", "target.spm"},
-        sign=TRANSFORMERS_CARD,
+        marker_text=TRANSFORMERS_CARD,
     ),
 }
 

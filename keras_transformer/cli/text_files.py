@@ -19,8 +19,8 @@ from keras_transformer.layouts import CONFIG_FILE, RECIPE_FILE, SETTINGS_FILE, S
 # Files of a model directory that commands read. An output may replace other files in it.
 _MODEL_FILES = (CONFIG_FILE, RECIPE_FILE, SETTINGS_FILE, "*.weights.h5", "*tokenizer.*",
                 SHORTLIST_FILE)  # fmt: skip
-# Opened by these names, a file that the shell has redirected to would be replaced.
-_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+# Names of standard output. Opened as a path, the file that it is redirected to would be replaced.
+_STANDARD_OUTPUT = (None, "-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 # Maximum number of characters in a chunk of lines; their ids take some 100 bytes for each.
 _CHUNK_CHARACTERS = 2**22
 _LENGTH_ADVICE = "split the line, or use --long-lines split or truncate"
@@ -167,7 +167,7 @@ def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
             rule = "The output must not be a file that the command also reads or writes"
             received = f"{path or '-'!r}, which is the same file as {other!r}"
             raise UserError(f"{rule}. Received: {received}.")
-    if path in (None, "-", *_STANDARD_OUTPUT):
+    if path in _STANDARD_OUTPUT:
         return
     target = pathlib.Path(os.path.realpath(path))  # a link stays, its file is written
     if target.is_dir():
@@ -181,7 +181,7 @@ def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
 @contextlib.contextmanager
 def open_output(path: str | None) -> Iterator[TextIO]:
     """Opens an output for UTF-8 text; a file gets its name only when it is complete."""
-    if path in (None, "-", *_STANDARD_OUTPUT):
+    if path in _STANDARD_OUTPUT:
         # Answers are UTF-8 in every locale. In tests, the stream may not have this method.
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
@@ -210,7 +210,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
 def _identity(path, stream):
     """Returns a value that is the same for all names of a file, or None for a special file."""
     try:
-        is_stream = path is None or str(path) in ("-", *_STANDARD_OUTPUT)
+        is_stream = path is None or str(path) in _STANDARD_OUTPUT
         status = os.stat(stream.fileno() if is_stream else path)
         return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
     except FileNotFoundError:

@@ -96,7 +96,11 @@ class Task(abc.ABC):
     ) -> Any:
         """Returns the `Pipeline` of a trained `Transformer`.
 
-        The profile of the training text, its number of sentences per line, belongs to translators.
+        Args:
+            model: The trained `Transformer`.
+            tokenizers, settings, recipe: Those of the training.
+            sentence_profile: What a text of the training corpus looks like; translators split
+                longer texts by it.
         """
 
 

@@ -228,21 +228,9 @@ class Stack(CompositeLayer):
         return super()._keeps_shape() and are_known and type(self.position) in positions
 
     def get_config(self) -> dict:
-        configs: list[Any] = []
-        for index, block in enumerate(self.blocks):
-            # A block that occurred before is saved as the index of its first occurrence.
-            first = next(i for i, other in enumerate(self.blocks) if other is block)
-            configs.append(_unbuilt_config(block) if first == index else first)
-            if isinstance(block, Block) and block.position is not None and first == index:
-                # So is a position that an earlier block has, as the index of that block.
-                positions = [getattr(other, "position", None) for other in self.blocks]
-                owner = next(i for i, one in enumerate(positions) if one is block.position)
-                if owner < index:
-                    configs[index]["config"]["position"] = None
-                    configs[index]["position_of_block"] = owner
         return {
             **super().get_config(),
-            "blocks": configs,
+            "blocks": [self._block_config(index) for index in range(len(self.blocks))],
             "quantized_parts": {},  # In the configs of the blocks.
             "position": _unbuilt_config(self.position),
             "dropout": self.dropout,
@@ -252,6 +240,23 @@ class Stack(CompositeLayer):
             "remat": self.remat,
             "embedding_norm": self.embedding_norm,
         }
+
+    def _block_config(self, index):
+        """Returns the config of a block, or the index of the same block before it.
+
+        If an earlier block has the same position, the config has the index of that block instead.
+        """
+        block, position = self.blocks[index], getattr(self.blocks[index], "position", None)
+        for earlier, other in enumerate(self.blocks[:index]):
+            if other is block:
+                return earlier
+        config = _unbuilt_config(block)
+        if isinstance(block, Block) and position is not None:
+            for earlier, other in enumerate(self.blocks[:index]):
+                if getattr(other, "position", None) is position:
+                    config["config"]["position"] = None
+                    return {**config, "position_of_block": earlier}
+        return config
 
     @classmethod
     def from_config(cls, config: dict) -> Self:

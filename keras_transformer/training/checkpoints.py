@@ -48,7 +48,7 @@ class Progress:
     best_step: int = 0
     best_loss: float | None = None
     without_gain: int = 0  # last evaluations that improved neither the loss nor the score
-    judges: list | None = None  # what the best figures depend on
+    validation_id: list | None = None  # `TrainingPlan.validation_id` of the best results
 
     @classmethod
     def from_dict(cls, state: Mapping) -> "Progress":

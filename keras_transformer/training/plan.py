@@ -93,8 +93,11 @@ class TrainingPlan:
         return _reason_to_end(progress, self.max_steps, self.settings)
 
     @property
-    def judges(self) -> list:
-        """What the figures on the validation set depend on, besides the weights."""
+    def validation_id(self) -> list:
+        """Identifies the validation set and its scores, in a form that JSON can hold.
+
+        Only results with the same value can be compared.
+        """
         task_settings = self.task.settings.from_dict(self.settings.task_settings).to_dict()
         names = sorted(name for name in task_settings if not name.endswith("_every"))
         # Sums of ids do not depend on the order and the padding of the batches.

@@ -131,7 +131,7 @@ class TrainingState:
             self.model = _make_model(plan, report)
         # `fit` has to leave the weights of the last step, from which a later run continues.
         self.model.optimizer.averages_at_end = False
-        self.progress = Progress(judges=plan.judges)
+        self.progress = Progress(validation_id=plan.validation_id)
         if plan.resumes:
             self._restore()
         self.saved_step = self.progress.step
@@ -144,16 +144,16 @@ class TrainingState:
         group = process_group()
         self.progress = Progress.from_dict(self.checkpoints.restore_state(self.model) or {})
         group.check_equal({"step of the checkpoint": self.progress.step})
-        progress, judges = self.progress, self.plan.judges
-        if progress.judges not in (None, judges):
-            self._report("The validation differs from before: its best figures begin anew.")
+        progress, validation_id = self.progress, self.plan.validation_id
+        if progress.validation_id not in (None, validation_id):
+            self._report("The validation set or its scores changed: earlier results do not count.")
             progress.best_loss = progress.best_score = None
             progress.best_step = progress.without_gain = 0
-        progress.judges = judges
+        progress.validation_id = validation_id
         # An interrupted evaluation is repeated: its row, if it was written, is removed.
         if group.is_first:
             self.history.start(self.progress.step - bool(self.progress.unfinished_row))
-            # Some settings may change.
+            # Some settings may differ from those of the last run.
             self.plan.saved_settings.save(self.plan.output, self.plan.fingerprint)
 
     def fit(self, round_: Round, callbacks: RoundCallbacks) -> Round:

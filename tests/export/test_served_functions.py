@@ -2,6 +2,7 @@
 rows, among the tokens of a shortlist, and for every kind of model and search."""
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -92,6 +93,34 @@ def test_logits_are_those_of_the_model(amx, num_parts, dtype, settings, change, 
     assert np.std(expected) > 0.3
     for found in stored_logits():
         assert_close(array(found), expected, dtype)
+
+
+def test_functions_that_are_traced_at_the_same_time_wait_for_each_other(monkeypatch):
+    """Both read the same tensors of the weights, which are of one graph."""
+    set_amx(monkeypatch, True)
+    model = copy_of(tiny_model(1), "bfloat16")
+    stored = copy_of(model, model_class=StoredTransformer)
+    kernels, others = StoredKernels(stored), []
+    inputs = {"source": tf.constant(SOURCE), "target": tf.constant(TARGET)}
+
+    def logits(begins_another):
+        @tf.function
+        def function():
+            with kernels.read_once():
+                if begins_another:
+                    others.append(threading.Thread(target=logits, args=(False,)))
+                    others[0].start()
+                    others[0].join(0.5)
+                return stored(inputs, training=False)
+
+        found.append(array(function()))
+
+    found = []
+    logits(True)
+    others[0].join()
+    assert len(found) == 2
+    for one in found:
+        assert_close(one, array(model(inputs, training=False)), "bfloat16")
 
 
 @pytest.mark.parametrize("num_rows, num_parts, amx, dtype", [

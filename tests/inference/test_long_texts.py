@@ -108,7 +108,9 @@ class TestSplit:
         assert len(parts) > 2 and all(part.startswith(begin) for part in parts)
         assert all(width <= 24 for _, width, _ in asked.batches)
         parts = sorted((part.removeprefix(begin) for part in parts), key=TEXT.index)
-        assert " ".join(" ".join(parts).split()) == TEXT
+        whole = " ".join(parts)
+        # Such a vocabulary also keeps the space at the end of a part.
+        assert (whole.replace("  ", " ") if keeps_spaces else whole) == TEXT
 
     def test_a_prefix_goes_to_the_first_part_that_has_subwords(self, echo):
         text = "\u3000" * 3 + ". ".join(["a red house opens in the garden of the dog"] * 5)

@@ -136,3 +136,24 @@ def test_a_saved_model_generates_the_same(tmp_path):
 def test_wrong_arguments_are_explained(arguments, words):
     with pytest.raises(ValueError, match=words):
         make(LearnedPositionEmbedding(LENGTH)).generate(*arguments)
+
+
+class Own(DecoderBlock):
+    """A block of a user, which is not registered."""
+
+
+def test_a_config_with_classes_of_a_user():
+    model = CausalLanguageModel(TiedEmbedding(7, 8), Decoder([Own(2, 16)]))
+    copy = CausalLanguageModel.from_config(model.get_config(), custom_objects={"Own": Own})
+    assert type(copy.decoder.blocks[0]) is Own
+
+
+def test_a_stateless_call_takes_its_inputs_by_name():
+    model = make()
+    states = [weight.value for weight in model.trainable_variables], []
+    states[1].extend(weight.value for weight in model.non_trainable_variables)
+    ids = np.array([[2, 5, 6]])
+    found, _ = model.stateless_call(*states, inputs=ids)
+    assert_close(array(found), array(model(ids)))
+    with pytest.raises(ValueError, match="`inputs` must have an integer dtype"):
+        model.stateless_call(*states, inputs=np.array([[0.5]], "float32"))

@@ -179,6 +179,14 @@ def test_a_second_validation_set_is_scored_like_the_first(tmp_path, general):
     assert sum(line.startswith("other loss ") for line in lines) == 4  # once for the final weights
 
 
+def test_the_papers_learning_rate_can_be_asked_for(tmp_path, general):
+    lines, start = [], {"start_from": general[0], "preset": None, "model": {}, "max_steps": 1}
+    recipe = {"peak_learning_rate": None, "tokens_per_batch": 64}
+    options = settings(**start, recipe=recipe)
+    assert train(tmp_path, corpus(1), None, options, report=lines.append).steps == 1
+    assert "learning rate" not in "".join(lines[:3])  # The rate of the formula is not a setting.
+
+
 def test_a_second_validation_set_needs_a_first():
     with pytest.raises(ValueError, match="needs `valid_corpus`. Received: general"):
         train("model", corpus(1), None, settings(), also_valid={"general": corpus(2, 8)})
