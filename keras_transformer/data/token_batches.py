@@ -264,6 +264,8 @@ class TokenBatches:
         # The optimization would put a copy of the whole corpus into the graph and gain little.
         options.experimental_optimization.apply_default_optimizations = False
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        # The thread of autotuning may miss its end; deleting an iterator then waits up to a minute.
+        options.autotune.enabled = False
         return dataset.with_options(options).prefetch(_PREFETCHED)
 
     def finish_encoding(self) -> None:

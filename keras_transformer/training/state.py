@@ -322,7 +322,10 @@ class _BatchesOfRounds:
         with tf.device("CPU"):
             self._steps = tf.Variable(0, dtype="int64")
         numbers = tf.data.Dataset.counter().take_while(lambda number: number < self._steps)
-        self._dataset = numbers.map(lambda number: next(rest))
+        # `fit` deletes an iterator of each round; see `TokenBatches.dataset`.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        self._dataset = numbers.map(lambda number: next(rest)).with_options(options)
 
 
 def _columns(plan):

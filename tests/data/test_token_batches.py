@@ -131,6 +131,12 @@ def test_dataset_has_the_exact_signature_and_length():
     assert len(list(rest)) == rest.cardinality().numpy() == batches.steps_per_epoch() - 4
 
 
+def test_deleting_an_iterator_does_not_wait():
+    # The thread of autotuning may miss its end, and sleeps for up to a minute then.
+    options = TokenBatches(make_corpus()[0], 300).dataset().options()
+    assert options.autotune.enabled is False
+
+
 @pytest.mark.parametrize("kind, packed_width", [
     ("corpus", 47), ("unshuffled", None), ("mixture", None), ("function", 47),
 ])  # fmt: skip

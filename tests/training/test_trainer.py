@@ -13,6 +13,7 @@ import pytest
 from keras_transformer.data import PairsCorpus, load_tokenizer, prepare_corpus
 from keras_transformer.data.mixed_corpus import hold_out
 from keras_transformer.errors import UserError
+from keras_transformer.losses import LossModel
 from keras_transformer.models.weight_files import read_weights
 from keras_transformer.training import TrainingSettings, load_weights_only, train
 from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
@@ -273,6 +274,16 @@ def test_what_only_tensorflow_does_is_refused_elsewhere(tmp_path, monkeypatch, c
     with pytest.raises(UserError, match=message):
         run(tmp_path / "model", **changes)
     assert not (tmp_path / "model").exists()
+
+
+def test_no_round_waits_for_the_iterator_of_the_last(tmp_path, monkeypatch):
+    datasets, fit = [], LossModel.fit
+    monkeypatch.setattr(
+        LossModel, "fit", lambda self, x, **rest: (datasets.append(x), fit(self, x, **rest))[1]
+    )
+    run(tmp_path / "model", max_steps=2, checkpoint_every=1)
+    # Else the thread of autotuning may miss its end, and sleeps for up to a minute then.
+    assert [dataset.options().autotune.enabled for dataset in datasets] == [False, False]
 
 
 def test_float16_is_refused(tmp_path, monkeypatch):
