@@ -32,7 +32,8 @@ case "$setting" in
   subwords) options+=(--vocabulary-type bpe --vocab-size 8000 --emit-numbers) ;;
   large)
     minutes="${MINUTES:-60}"
-    options+=(--num-encoder-layers 3 --d-model 192 --intermediate-dim 768 --max-steps 60000)
+    options+=(--num-encoder-layers 3 --d-model 192 --intermediate-dim 768 --max-steps 60000
+      --optimizer adam --attention-dropout 0)
     ;;
   *)
     echo "craft.sh: no such setting: $setting" >&2

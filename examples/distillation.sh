@@ -13,7 +13,8 @@ set -euo pipefail
 data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that holds multi30k/}/multi30k"
 output="runs/distillation"
 regularized=(--dropout 0.2 --attention-dropout 0.1 --activation-dropout 0.1
-  --tokens-per-batch 2048 --peak-learning-rate 0.003 --max-steps 100000
+  --optimizer adam --tokens-per-batch 2048 --peak-learning-rate 0.003 --warmup-steps 1000
+  --max-steps 100000
   --bleu-every 5 --average-windows 5,10,15,20)
 # On Intel's CPUs with AMX and AMD's (with clzero) with AVX512-BF16, bfloat16 is faster.
 if grep -qsE 'amx_bf16|avx512_bf16.*clzero' /proc/cpuinfo; then regularized+=(--mixed-precision); fi

@@ -29,7 +29,7 @@ WARM_UP = 60.0
 kind, seconds = sys.argv[1], float(sys.argv[2])
 pairs, _, _ = number_corpus(num_train=20_000, num_valid=0, num_test=0)
 tokenizer = train_sentencepiece((text for pair in pairs for text in pair), vocab_size=1_000)
-options = {"preset": "tiny"}
+options = {"preset": "tiny", "recipe": {"optimizer": "adam", "tokens_per_batch": 4_096}}
 if kind == "3+3":
     layers = {"num_encoder_layers": 3, "num_decoder_layers": 3}
     options = {"preset": "small", "model": layers, "recipe": {"tokens_per_batch": 4_096}}

@@ -32,6 +32,7 @@ _MODULES = {
         "FusedAdam",
         "GlobalClipAdam",
         "LayerwiseAdam",
+        "Muon",
         "TransformerSchedule",
         "compile_model",
         "make_optimizer",

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.decoding.loop import top_k
 from keras_transformer.decoding.search import CompiledFunctions
 from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape
 from keras_transformer.losses.cross_entropy import cross_entropy
@@ -126,7 +127,9 @@ class TokenAccuracy(_TokenMean):
 
     @staticmethod
     def token_values(labels: Tensor, logits: Tensor) -> Tensor:
-        return ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels)
+        # Keras' argmax takes many passes over the logits on TensorFlow.
+        _, best = top_k(ops.reshape(logits, (-1, logits.shape[-1])), 1)
+        return ops.equal(ops.reshape(best, ops.shape(labels)), labels)
 
 
 class TokenEvaluation(NamedTuple):

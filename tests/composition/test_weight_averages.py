@@ -5,13 +5,18 @@ import numpy as np
 import pytest
 
 from keras_transformer.layers import Encoder, EncoderBlock
-from keras_transformer.training import FusedAdam, GlobalClipAdam, LayerwiseAdam
+from keras_transformer.training import FusedAdam, GlobalClipAdam, LayerwiseAdam, Muon
 from tests.closeness import assert_all_close
 
 MOMENTUM = 0.7
 RANDOM = np.random.default_rng(1)
 INPUTS, LABELS = (RANDOM.normal(size=(12, 3, 8)).astype("float32") for _ in range(2))
-OPTIMIZERS = {"fused": FusedAdam, "clipping": GlobalClipAdam, "layerwise": LayerwiseAdam}
+OPTIMIZERS = {
+    "fused": FusedAdam,
+    "clipping": GlobalClipAdam,
+    "layerwise": LayerwiseAdam,
+    "muon": Muon,
+}
 
 
 def make_model(optimizer="fused"):

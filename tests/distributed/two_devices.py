@@ -17,6 +17,7 @@ from keras_transformer.layers import Dropout
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.training import (
     GlobalClipAdam,
+    Muon,
     LabelSmoothedCrossEntropy,
     LossModel,
     TokenLoss,
@@ -93,6 +94,10 @@ def clipping():
     return GlobalClipAdam(0.01, beta_2=0.98, epsilon=1e-3, clip_norm=0.05)
 
 
+def muon():
+    return Muon(0.01, epsilon=1e-3, clip_norm=0.05)
+
+
 def check_equal(make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None, regularizer=None):
     """Trains one device and two for some epochs, lists of names of batches.
 
@@ -155,6 +160,7 @@ def test_losses_and_weights_equal_one_device():
         (sgd, EACH, {"r_drop": 5.0}),
         (clipping, EACH[:2], {"dtype": "mixed_bfloat16"}),
         (clipping, [MIXED], {"micro_batches": 2}),
+        (muon, EACH[:2], {"micro_batches": 2}),
         (sgd, EACH[:1], {"micro_batches": 2, "regularizer": L2}),
         (sgd, EACH[:1], {"micro_batches": 2, "regularizer": L2, "r_drop": 0.0}),
     ],

@@ -35,7 +35,8 @@ corpus = PairsCorpus(
 small = dict(num_encoder_layers=1, num_decoder_layers=1, d_model=16, intermediate_dim=32)
 settings = TrainingSettings(
     preset="tiny", model=small, deterministic=True,
-    recipe=dict(tokens_per_batch=120, warmup_steps=20, average_checkpoints=3, ema_momentum=0.9),
+    recipe=dict(tokens_per_batch=120, warmup_steps=20, average_checkpoints=3, ema_momentum=0.9,
+                optimizer="muon"),
     max_steps={NUM_STEPS}, evaluate_every=15, checkpoint_every=4, OPTIONS
 )
 
