@@ -17,9 +17,9 @@ from keras_transformer.layers import Dropout
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.training import (
     GlobalClipAdam,
-    Muon,
     LabelSmoothedCrossEntropy,
     LossModel,
+    Muon,
     TokenLoss,
     TrainingSettings,
     compile_model,
