@@ -20,6 +20,7 @@ _SETTINGS = {
     "preset": "tiny",
     "model": {**_LAYERS, "intermediate_dim": 512, "dropout": 0.05},
     "recipe": {
+        "optimizer": "adam",
         "peak_learning_rate": 3e-3,
         "warmup_steps": 300,
         "tokens_per_batch": 2048,
