@@ -29,8 +29,8 @@ class TrainingRecipe(Settings):
         r_drop: Weight (alpha) of R-Drop: each step computes its batch twice, with different
             dropout, and brings the two distributions closer together; 5 in the translation
             experiments of its authors.
-        optimizer: `adam`, the paper's, or `muon`, which learns more in each step from large batches
-            and takes longer for a step, the more the wider the model is.
+        optimizer: `adam`, the paper's, or `muon`, with which a model learns more in each step; a
+            step takes longer, above all with wide models and small batches.
         peak_learning_rate: Learning rate at the end of the warm-up, from which it falls with the
             square root of the step; None for the paper's, d_model^-0.5 * warmup_steps^-0.5.
         warmup_steps: Number of steps of the linear warm-up, section 5.3.
