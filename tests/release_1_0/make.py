@@ -179,7 +179,7 @@ def train_translator(directory, kind, report=lambda line: None, stop_after=None)
     """Trains to step 8, or is interrupted one step after `stop_after`."""
     changes = dict(TRAININGS[kind])
     recipe = {"tokens_per_batch": 64, "warmup_steps": 4, "average_checkpoints": 3}
-    recipe |= {"peak_learning_rate": 0.004, "max_steps": 8_000}  # those of the preset in 1.0
+    recipe["peak_learning_rate"] = 0.004  # that of the preset in 1.0
     if hasattr(TrainingRecipe, "optimizer"):  # of newer versions
         recipe["optimizer"] = "adam"
     settings = TrainingSettings.from_dict(
