@@ -74,3 +74,11 @@ def _fresh_keras(monkeypatch):
     yield
     keras.config.set_floatx(floatx)
     keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture
+def slow_bfloat16(monkeypatch):
+    """On this machine `--precision auto` is float32, as in Python, whatever the processor."""
+    from keras_transformer.models import processor
+
+    monkeypatch.setattr(processor, "has_fast_bfloat16", lambda: False)

@@ -8,11 +8,12 @@ from keras_transformer import (
     lazy_names,
     losses,  # noqa: F401
 )
-from keras_transformer.training import metrics, optimizer  # noqa: F401
+from keras_transformer.training import metrics, muon, optimizer  # noqa: F401
 
 _MODULES = {
     "callbacks": ["StepProgress", "StopOnNonFiniteLoss", "TimeLimit"],
     "checkpoints": ["Checkpoints"],
+    "compilation": ["compile_model", "make_optimizer"],
     "adaptation": ["enable_lora"],
     "distribution": [
         "make_distribution",
@@ -28,15 +29,8 @@ _MODULES = {
         "TokenLoss",
         "evaluate_tokens",
     ],
-    "optimizer": [
-        "FusedAdam",
-        "GlobalClipAdam",
-        "LayerwiseAdam",
-        "Muon",
-        "TransformerSchedule",
-        "compile_model",
-        "make_optimizer",
-    ],
+    "muon": ["Muon"],
+    "optimizer": ["FusedAdam", "GlobalClipAdam", "LayerwiseAdam", "TransformerSchedule"],
     "processes": ["ProcessGroup", "joined_processes", "process_group"],
     "scores": ["BleuOnDev", "ScoreOnDev"],
     "state": ["HistoryFile"],

@@ -17,7 +17,7 @@ from keras_transformer.losses import LossModel
 from keras_transformer.losses.loss_model import LOGITS_BYTES
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.settings.transformer_config import count_parameters, head_widths
-from keras_transformer.training.optimizer import compile_model
+from keras_transformer.training.compilation import compile_model
 
 # Subwords of an average sentence of WMT 2014.
 SENTENCE = 32

@@ -1,4 +1,4 @@
-"""The paper's learning rate, Adam, also with clipping or rates per layer, and Muon."""
+"""The paper's learning rate, and Adam, also with clipping or rates per layer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,19 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.checks import check_argument, check_positive_number
-from keras_transformer.layers.tensors import Tensor, at_least_float32
-from keras_transformer.losses import LabelSmoothedCrossEntropy, LossModel
+from keras_transformer.checks import check_positive_number
+from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models.micro_batches import num_replicas
-from keras_transformer.settings.presets import TrainingRecipe
-from keras_transformer.training.distribution import model_scope, registered_strategy
-
-# The odd polynomials of degree 5 that bring singular values close to 1, one after another.
-_POLAR_EXPRESS = (
-    (8.28721201814563, -23.595886519098837, 17.300387312530933),
-    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
-    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
-)
+from keras_transformer.training.distribution import model_scope
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -78,38 +69,6 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict:
         return {name: getattr(self, name) for name in ("d_model", "warmup_steps", "scale")}
-
-
-def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Optimizer:
-    """Returns the optimizer of a recipe with its schedule, a `GlobalClipAdam` if Adam clips.
-
-    With an `ema_momentum`, `fit` ends with the moving average as the weights (Keras' `use_ema`).
-
-    Args:
-        recipe: `TrainingRecipe`.
-        d_model: Width of the model.
-
-    Example:
-
-    >>> from keras_transformer.models import TrainingRecipe
-    >>> keras_transformer.training.make_optimizer(TrainingRecipe(), d_model=512).epsilon
-    1e-09
-
-    Reference: Vaswani et al. (2017), section 5.3.
-    """
-    peak, size = recipe.peak_learning_rate, (d_model, recipe.warmup_steps)
-    if peak is None:
-        schedule = TransformerSchedule(*size)
-    else:
-        schedule = TransformerSchedule.with_peak(peak, *size)
-    settings = {"beta_1": recipe.beta_1, "beta_2": recipe.beta_2, "epsilon": recipe.epsilon}
-    if recipe.ema_momentum is not None:
-        settings |= {"use_ema": True, "ema_momentum": recipe.ema_momentum}
-    if recipe.optimizer == "muon":
-        return Muon(schedule, clip_norm=recipe.clip_norm, **settings)
-    if recipe.clip_norm is None:
-        return FusedAdam(schedule, **settings)
-    return GlobalClipAdam(schedule, clip_norm=recipe.clip_norm, **settings)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -268,88 +227,6 @@ class GlobalClipAdam(FusedAdam):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Muon(FusedAdam):
-    """Muon for the kernels of linear maps, Adam for embeddings, norms and biases.
-
-    Muon replaces the mean gradient of a matrix by about the nearest orthogonal matrix, so that all
-    directions learn at the same speed. A kernel is a trainable matrix with the name `kernel`. Its
-    update has about the size of one of Adam, so both learn with the same learning rate. The cost
-    of a step grows with the width of the model, not with the batch.
-
-    Differs from `keras.optimizers.Muon`: no weight decay, three iterations of other polynomials
-    instead of five, and `FusedAdam` for all other weights.
-
-    Args:
-        learning_rate, **kwargs: As in `keras.optimizers.Adam`.
-        momentum: Decay of the sum of the gradients of a kernel.
-        clip_norm: As in `GlobalClipAdam`; None for no clipping.
-
-    Raises:
-        ValueError: If `momentum` is not in [0, 1), or `clip_norm` not positive.
-
-    Example:
-
-    >>> keras_transformer.training.Muon(1e-3, beta_2=0.98).momentum
-    0.95
-
-    Reference: Jordan et al. (2024), "Muon"; Liu et al. (2025), arXiv 2502.16982, for the size;
-    Amsel et al. (2025), "The Polar Express", arXiv 2505.16932, for the polynomials.
-    """
-
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        momentum: float = 0.95,
-        clip_norm: float | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(learning_rate, **kwargs)
-        check_argument(0 <= momentum < 1, "momentum", "a number in [0, 1)", momentum)
-        if clip_norm is not None:
-            check_positive_number("clip_norm", clip_norm)
-        self.momentum, self.clip_norm = momentum, clip_norm
-        self._is_kernel: list[bool] = []
-
-    def build(self, variables: Sequence) -> None:
-        super().build(variables)
-        self._is_kernel = [len(v.shape) == 2 and v.name == "kernel" for v in variables]
-
-    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
-        index = self._get_variable_index(variable)
-        if not self._is_kernel[index]:
-            return super().update_step(gradient, variable, learning_rate)
-        sums, gradient = self._momentums[index], ops.cast(gradient, variable.dtype)
-        new_sums = self.momentum * sums + gradient
-        self.assign(sums, new_sums)
-        direction = orthogonalized(gradient + self.momentum * new_sums)
-        size = learning_rate * 0.2 * max(variable.shape) ** 0.5
-        self.assign_sub(variable, ops.cast(size, variable.dtype) * direction)
-
-    def get_config(self) -> dict:
-        own = {"momentum": self.momentum, "clip_norm": self.clip_norm}
-        return {**super().get_config(), **own}
-
-
-def orthogonalized(matrix: Tensor) -> Tensor:
-    """Returns the matrix with its singular values replaced by numbers around 1.
-
-    Those of more than a two-hundredth of the norm of the matrix become 0.18 to 1.87.
-
-    Args:
-        matrix: Floating tensor `[rows, columns]`.
-    """
-    rows, columns = matrix.shape
-    wide = ops.transpose(matrix) if rows > columns else matrix
-    wide = wide / (1.01 * ops.norm(wide) + 1e-7)
-    identity = ops.eye(min(rows, columns), dtype=matrix.dtype)
-    for linear, cubic, quintic in _POLAR_EXPRESS:
-        square = ops.matmul(wide, ops.transpose(wide))
-        factor = ops.matmul(square, cubic * identity + quintic * square)
-        wide = linear * wide + ops.matmul(factor, wide)
-    return ops.transpose(wide) if rows > columns else wide
-
-
-@keras.saving.register_keras_serializable(package="keras_transformer")
 class LayerwiseAdam(FusedAdam):
     """Adam that multiplies the learning rate by a factor for each part of a model.
 
@@ -404,65 +281,3 @@ class LayerwiseAdam(FusedAdam):
 
     def get_config(self) -> dict:
         return {**super().get_config(), "factors": dict(self.factors)}
-
-
-def compile_model(
-    model: keras.Model,
-    recipe: TrainingRecipe,
-    metrics: Sequence = (),
-    jit_compile: bool = False,
-    **kwargs: Any,
-) -> keras.Model:
-    """Compiles a model with the optimizer of a recipe and, for a `Transformer`, the recipe's loss.
-
-    A `LossModel` keeps its own loss. Without sample weights, loss and metrics are means over the
-    tokens that are not padding. Metrics on logits cost two more passes over [tokens, vocabulary] a
-    step, which takes time on a CPU; `evaluate_tokens` gives the same figures on a validation set.
-
-    Args:
-        model: `Transformer` or `LossModel`.
-        recipe: `TrainingRecipe`.
-        metrics: Weighted metrics, e.g. `[TokenLoss(), TokenAccuracy()]`.
-        jit_compile: Whether to compile with XLA, once for every batch shape. On JAX a step is
-            always compiled, because its operations would otherwise run one by one.
-        **kwargs: Further arguments of `keras.Model.compile`.
-
-    Returns:
-        `model`, compiled.
-
-    Raises:
-        ValueError: If `jit_compile` is true with more than one replica, or weights are float16.
-        UserError: If this process has used a strategy of several other devices.
-
-    Example:
-
-    >>> model = keras_transformer.Transformer.from_preset("tiny", vocab_size=100)
-    >>> recipe = keras_transformer.TrainingRecipe()
-    >>> keras_transformer.training.compile_model(model, recipe).loss.label_smoothing
-    0.1
-    """
-    replicas = num_replicas(model)
-    if jit_compile and replicas > 1:
-        raise ValueError(
-            "`jit_compile=True` does not work with more than one replica: TensorFlow cannot "
-            "compile the exchange of gradients with XLA. Use jit_compile=False. "
-            f"Received: jit_compile={jit_compile!r} with {replicas} replicas"
-        )
-    if replicas > 1:
-        registered_strategy(model.distribute_strategy)
-    loss = None  # a `LossModel` has its own
-    if not isinstance(model, LossModel):
-        dtype = at_least_float32(model.compute_dtype)
-        loss = LabelSmoothedCrossEntropy(recipe.label_smoothing, dtype=dtype)
-    model.compile(
-        optimizer=make_optimizer(recipe, model.config.d_model),
-        loss=loss,
-        weighted_metrics=list(metrics) or None,
-        jit_compile=bool(jit_compile) or keras.backend.backend() == "jax",
-        **kwargs,
-    )
-    if model.built:
-        # If the first step created these variables, it would be traced twice, which takes seconds.
-        with model_scope(model):
-            model.optimizer.build(model.trainable_variables)
-    return model

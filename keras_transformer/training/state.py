@@ -33,8 +33,8 @@ from keras_transformer.training.callbacks import (
     loss_variables,
 )
 from keras_transformer.training.checkpoints import Checkpoints, Progress
+from keras_transformer.training.compilation import compile_model
 from keras_transformer.training.distribution import strategy_scope
-from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.plan import Round, TrainingPlan
 from keras_transformer.training.processes import process_group
 

@@ -71,6 +71,7 @@ def test_scores_of_tokens_sum_to_those_of_lines(succeed, saved_model_directory, 
     assert without == [line.rpartition("\t")[0] for line in lines]
 
 
+@pytest.mark.usefixtures("slow_bfloat16")
 def test_a_long_line_is_split_truncated_or_refused(succeed, refuse, saved_model_directory, text):
     translator = Translator.load(saved_model_directory)
     long = " ".join(sentence(6, seed) + "." for seed in range(9))
@@ -99,6 +100,7 @@ def test_answers_are_those_of_a_quantized_translator(succeed, saved_model_direct
     assert "Computing in " in succeed("translate", *options).errors
 
 
+@pytest.mark.usefixtures("slow_bfloat16")
 def test_ctranslate2_searches(succeed, refuse, saved_model_directory, text, monkeypatch):
     pytest.importorskip("ctranslate2", reason="pip install ctranslate2")
     engine = Mock(wraps=CTranslate2Engine)

@@ -175,6 +175,7 @@ def test_a_saved_model_has_a_language_for_each_text(translator, other, tmp_path)
 
 
 @pytest.mark.tensorflow_only("the server needs TensorFlow")
+@pytest.mark.usefixtures("slow_bfloat16")
 def test_a_server_takes_the_languages_of_each_text(translator, other, tmp_path):
     from keras_transformer.serving.models import ServedModel
     from tests.serving.echo import serving
@@ -205,6 +206,7 @@ def test_a_server_takes_the_languages_of_each_text(translator, other, tmp_path):
     assert found == [t.translate(TEXTS[:1])[0] for t in (translator, other)]
 
 
+@pytest.mark.usefixtures("slow_bfloat16")
 def test_the_commands_choose_languages(translator, other, tmp_path, capfd):
     model, text = str(tmp_path / "model"), tmp_path / "text"
     translator.save(model)

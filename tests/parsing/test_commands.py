@@ -24,6 +24,7 @@ PARSES = """\
 """
 
 
+@pytest.mark.usefixtures("slow_bfloat16")
 def test_parse_writes_a_tree_for_every_line(succeed, parser_directory, text, tmp_path):
     path, output = text("lines.txt", LINES), tmp_path / "out.trees"
     parse = ["parse", "--model", parser_directory, "--input", path]
