@@ -84,7 +84,8 @@ def run_average(arguments):
         paths = Checkpoints(model / CHECKPOINT_FOLDER).weight_files()[-number:]
         if len(paths) < number:
             rule = f"{arguments.model!r} keeps {len(paths)} checkpoints"
-            raise UserError(f"{rule}. Received: --last {number}")
+            advice = "train --keep-checkpoints N keeps more"
+            raise UserError(f"{rule}; {advice}. Received: --last {number}")
     output = arguments.output or model / WEIGHTS_FILE
     if not arguments.output:
         finish_replacing(model)

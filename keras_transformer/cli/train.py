@@ -154,7 +154,7 @@ def _next_commands(commands, output, valid_corpus, values):
         of_task = () if task.name == "translation" else ("--task", task.name)
         yield "evaluate", *of_task, "--model", output, *of_files
     name = "".join("_" if letter in WILDCARDS else letter for letter in pathlib.Path(output).name)
-    yield "export", "--model", output, "--output", f"saved_models/{name}"
+    yield "export", "--model", output, "--output", f"saved_models/{name}/1"
     yield "serve", output
 
 

@@ -40,7 +40,7 @@ class TranslationData(Settings):
         source: Training text in the source language, .gz too.
         target: Its translation, line by line.
         valid_source: Source text to choose and watch the model by; never the test set; None for 1 %
-            of the training pairs, which are held out and kept as valid.source and valid.target.
+            of the training pairs, which are held out and kept in the output folder.
         valid_target: Its translation.
         tsv: Training pairs, one a line, in columns with tabs between them.
         valid_tsv: Validation pairs in the same columns.

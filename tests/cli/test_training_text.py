@@ -90,7 +90,7 @@ def test_a_training_ends_with_the_next_commands(succeed, trained, text, tmp_path
     held_out = succeed("train", *data).errors.splitlines()[-4:]
     [(_, [(sentence, _)])] = trained
     out, model = tmp_path / "en-de", f"--model {tmp_path / 'en-de'}"
-    end = [f"export {model} --output saved_models/en-de", f"serve {out}"]
+    end = [f"export {model} --output saved_models/en-de/1", f"serve {out}"]
     # Without the program, which is `python -m keras_transformer.cli` if it is not on the PATH.
     command = re.compile("(translate|evaluate|export|serve) (--model|/).*")
     assert [command.search(line)[0] for line in held_out] == [

@@ -38,7 +38,8 @@ MODELS = ["runs/en-de", "runs/seed-1", "runs/seed-2", "runs/quickstart", "runs/p
 def folder(tmp_path_factory):
     """A folder with the files that the pages name."""
     folder = tmp_path_factory.mktemp("reader")
-    for name, size in (("new", 3), ("test", 3), ("book", 3), ("train", 120), ("valid", 3)):
+    sizes = {"new": 3, "test": 3, "book": 3, "train": 120, "valid": 3, "all": 700}
+    for name, size in sizes.items():
         lines = "".join(f"{sentence(3 + seed % 5, seed)}\n" for seed in range(size))
         for language in ("en", "de"):
             (folder / f"{name}.{language}").write_text(lines)
