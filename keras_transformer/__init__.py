@@ -51,6 +51,7 @@ def lazy_names(package: str, modules: dict):
 
 
 # Packages are imported on first use, so that the command line starts quickly. In a program that has
-# Keras, layers and models register themselves now, for `keras.saving.load_model`.
+# Keras, layers, models, losses and optimizers register themselves now, for
+# `keras.saving.load_model`.
 if "keras" in sys.modules:
-    importlib.import_module("keras_transformer.models")
+    importlib.import_module("keras_transformer.training")

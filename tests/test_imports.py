@@ -44,7 +44,7 @@ sys.argv[0] = "keras-transformer"
 before = state()
 import keras_transformer
 assert state() == before
-assert ("keras_transformer.models" in sys.modules) == ("keras" in sys.argv)
+assert ("keras_transformer.training" in sys.modules) == ("keras" in sys.argv)
 """
 
 
@@ -63,6 +63,24 @@ def test_an_import_after_keras_changes_nothing_else_and_no_heavy_package_comes()
     unwanted = ["tensorflow_text", "tensorflow_datasets", "sentencepiece", "sacrebleu", "num2words"]
     program = f"{_STATE}\nsys.argv[1:] = ['tensorflow', *{unwanted}]\n{_DATA}"
     run(program, "keras", KERAS_BACKEND="tensorflow")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["tiny", "small"])  # Muon and Adam
+def test_another_process_loads_a_compiled_model(preset, tmp_path):
+    """With the state of its optimizer."""
+    import keras
+
+    from keras_transformer import Transformer, get_preset
+    from keras_transformer.training import compile_model
+
+    model = Transformer.from_preset(preset, vocab_size=20)
+    compile_model(model, get_preset(preset).recipe)
+    ids = keras.ops.ones((2, 3), "int32")
+    model.fit({"source": ids, "target": ids}, ids, verbose=0)
+    model.save(tmp_path / "model.keras")
+    program = "import keras, keras_transformer, sys; model = keras.saving.load_model(sys.argv[1]); "
+    run(program + "assert int(model.optimizer.iterations) == 1", str(tmp_path / "model.keras"))
 
 
 def run(program, *arguments, **variables):

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import read_json
+from keras_transformer.inference.model_directory import reading_values
 
 # The architectures that can be imported, by `model_type`.
 KINDS = {"marian": "OPUS-MT", "m2m_100": "M2M100 and NLLB-200", "mbart": "mBART-50"}
@@ -54,40 +55,60 @@ def _download(name):
             f"{name!r} is not a folder; a model on the hub needs huggingface_hub: "
             "pip install '.[hub]' in the folder of keras_transformer's source"
         ) from error
-    files = ["*.json", "*.spm", "*.bpe.model", "README.md", _SAFE_WEIGHTS]
+    files = ["*.json", "*.spm", "*.bpe.model", "README.md"]
     try:
-        folder = pathlib.Path(snapshot_download(name, allow_patterns=files))
-        if not (folder / _SAFE_WEIGHTS).exists():
-            folder = pathlib.Path(snapshot_download(name, allow_patterns=[*files, _WEIGHTS]))
+        for weights in (_SAFE_WEIGHTS, _WEIGHTS):
+            parts = weights.replace(".", "-*-of-*.")
+            patterns = [*files, weights, parts]
+            folder = pathlib.Path(snapshot_download(name, allow_patterns=patterns))
+            if (folder / weights).exists() or any(folder.glob(parts)):
+                break
     except Exception as error:  # The hub, the network and the disk have their own.
         raise UserError(f"{name!r} cannot be downloaded: {one_line(error)}") from error
     return folder
 
 
 def _find_weights(folder):
-    """Returns the file of a model's weights; raises a `UserError` if it cannot be read."""
-    if (path := folder / _SAFE_WEIGHTS).is_file():
-        return path
-    if not (path := folder / _WEIGHTS).is_file():
-        rule = f"A model has its weights in {_SAFE_WEIGHTS} or {_WEIGHTS}"
-        raise UserError(f"{rule}. Received: {str(folder)!r} with neither")
-    if importlib.util.find_spec("torch") is None:
-        rule = f"{_WEIGHTS} is read with torch: pip install torch, or convert it to {_SAFE_WEIGHTS}"
-        raise UserError(f"{rule}.")
-    return path
+    """Returns the files of a model's weights; raises a `UserError` if they cannot be read."""
+    for name in (_SAFE_WEIGHTS, _WEIGHTS):
+        if (folder / name).is_file():
+            paths = [folder / name]
+        elif (index := folder / f"{name}.index.json").is_file():
+            with reading_values(index):
+                # Names alone: a file elsewhere is none of the model's.
+                names = {
+                    pathlib.Path(part).name for part in read_json(index)["weight_map"].values()
+                }
+            paths = [folder / part for part in sorted(names)]
+            if lacking := [path.name for path in paths if not path.is_file()]:
+                raise UserError(f"{str(index)!r} names files that are missing: {lacking}")
+        else:
+            continue
+        if name == _WEIGHTS and importlib.util.find_spec("torch") is None:
+            rule = f"{name} is read with torch: pip install torch, or convert it to {_SAFE_WEIGHTS}"
+            raise UserError(f"{rule}.")
+        return paths
+    rule = f"A model has its weights in {_SAFE_WEIGHTS} or {_WEIGHTS}, or in parts with an index"
+    raise UserError(f"{rule}. Received: {str(folder)!r} with neither")
 
 
 def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
-    """Returns the file of a model's weights, and its arrays or tensors of torch by name.
+    """Returns a file of a model's weights, and its arrays or tensors of torch by name.
 
-    Nothing in the file is executed.
+    The weights of a large model are in several files, of which the first is returned. Nothing in
+    them is executed.
 
     Raises:
-        UserError: If there is no such file, or it is damaged, or torch is needed and missing.
+        UserError: If there is no such file, or one is damaged, or torch is needed and missing.
     """
-    path = _find_weights(folder)
+    paths = _find_weights(folder)
+    tensors = {name: tensor for path in paths for name, tensor in _read_file(path).items()}
+    return paths[0], tensors
+
+
+def _read_file(path):
     try:
-        if path.name == _SAFE_WEIGHTS:
+        if path.suffix == ".safetensors":
             import safetensors.numpy
 
             tensors = safetensors.numpy.load_file(path)
@@ -101,7 +122,7 @@ def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
         for name, tensor in tensors.items():
             if not _is_plain(tensor):
                 raise ValueError(f"{name!r} is not a dense tensor of floating-point numbers")
-        return path, tensors
+        return tensors
     except Exception as error:  # safetensors, pickle, zipfile and torch have their own.
         reason = "it is damaged, or holds more than tensors of plain numbers"
         raise UserError(f"{str(path)!r} cannot be read: {reason} ({one_line(error)})") from error

@@ -99,6 +99,7 @@ def load_opus_mt(source: str | os.PathLike, dtype: Any = None) -> Translator:
     vocabularies = [read_vocabulary(folder / name) for name in names]
     with reading_values(path):
         config = _config(settings, [len(vocabulary) for vocabulary in vocabularies])
+        longest = min(1024, settings.get("max_position_embeddings", 1024))
         generation = read_generation(folder, settings)
         check_generation(generation, vocabularies[-1])
         search = search_of(generation, published_rows(vocabularies[-1]))
@@ -109,7 +110,8 @@ def load_opus_mt(source: str | os.PathLike, dtype: Any = None) -> Translator:
     model = Transformer(config, dtype=dtype, initialize=False)
     weights.copy_to(model, rows)
     origin = origin_of(source, folder, settings)
-    return Translator(model, source_tokenizer, target_tokenizer, search, origin=origin)
+    tokenizers = source_tokenizer, target_tokenizer
+    return Translator(model, *tokenizers, search, max_source_length=longest, origin=origin)
 
 
 def read_vocabulary(path):

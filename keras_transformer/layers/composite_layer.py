@@ -220,10 +220,13 @@ def _part(layer, path):
     return layer
 
 
-def parts_of(layer: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer, Any]]:
+def parts_of(
+    layer: keras.layers.Layer, private: bool = False
+) -> Iterator[tuple[str, keras.layers.Layer, Any]]:
     """Yields path, layer and parent of each layer in public attributes, outer layers first.
 
-    A path is `"blocks.0.feed_forward"`.
+    A path is `"blocks.0.feed_forward"`. With `private`, layers that only private attributes,
+    tuples or dicts hold come too: Keras lists all of them in one private attribute.
     """
     seen = {id(layer)}
 
@@ -235,7 +238,8 @@ def parts_of(layer: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Laye
             if isinstance(value, list):
                 items = {f"{name}.{index}": item for index, item in enumerate(value)}
             for path, part in items.items():
-                is_part = isinstance(part, keras.layers.Layer) and not name.startswith("_")
+                is_part = isinstance(part, keras.layers.Layer)
+                is_part = is_part and (private or not name.startswith("_"))
                 if is_part and id(part) not in seen:
                     seen.add(id(part))
                     yield prefix + path, part, parent

@@ -25,7 +25,7 @@ class DecoderBlock(Block):
         kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
         epsilon, flash_attention, seed: As in `EncoderBlock`.
         position: `AttentionPosition` of the self-attention, such as `RotaryPosition`, or None.
-            Blocks that share a position share its weights.
+            Blocks of one stack that share a position share its weights.
         sliding_window: Query i of the self-attention attends only to the keys j with
             `|i - j| < sliding_window`, in linear time and memory; None for all keys.
 
@@ -191,8 +191,9 @@ class Decoder(Stack):
         inputs: `[batch, length, d_model]`, embedded and scaled.
         encoder_outputs, padding_mask, encoder_padding_mask: As in `DecoderBlock`.
         attention_mask, encoder_attention_mask, use_causal_mask: As in `DecoderBlock`.
-        positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1, or with a
-            cache for the positions after the cached ones.
+        positions: int32 `[length]` or `[batch, length]`, for the stack's `position`; None for 0 to
+            length - 1, or with a cache for the positions after the cached ones, as blocks with
+            their own position always count.
         cache, return_attention_scores, training: As in `DecoderBlock`.
 
     Returns:

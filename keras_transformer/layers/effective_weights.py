@@ -25,7 +25,7 @@ def maps_of(layer: keras.layers.Layer) -> Iterator[tuple[str, Any]]:
 
 def all_parts(model: Any) -> list:
     """Returns the layers inside a model or an `Ensemble`, and inside the models inside it."""
-    parts = [model, *(part for _, part, _ in parts_of(model))]
+    parts = [model, *(part for _, part, _ in parts_of(model, private=True))]
     inner = [layer for part in parts if isinstance(part, keras.Model) for layer in part.layers]
     inner += getattr(model, "models", [])  # of an `Ensemble`
     parts += [part for layer in inner for part in all_parts(layer)]

@@ -35,7 +35,7 @@ class EncoderBlock(Block):
         kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
         epsilon: Added to the variance in the layer norms.
         position: `AttentionPosition` of the self-attention, such as `RotaryPosition`, or None.
-            Blocks that share a position share its weights.
+            Blocks of one stack that share a position share its weights.
         sliding_window: Query i of the self-attention attends only to the keys j with
             `|i - j| < sliding_window`, in linear time and memory; None for all keys.
         flash_attention: Whether to compute attention without the matrix of all scores, as in
@@ -119,7 +119,8 @@ class Encoder(Stack):
         inputs: `[batch, length, d_model]`, embedded and scaled.
         padding_mask: bool `[batch, length]`, `True` = a real position.
         attention_mask: bool `[batch or 1, length or 1, length]`, `True` = attend.
-        positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1.
+        positions: int32 `[length]` or `[batch, length]`, for the stack's `position`; None for 0 to
+            length - 1, as blocks with their own position always count.
         return_attention_scores: Whether to return the attention weights as well.
         training: Whether to apply dropout.
 

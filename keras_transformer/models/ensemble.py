@@ -148,7 +148,8 @@ def copy_of(
     if isinstance(model, Ensemble):
         return Ensemble([copy_of(one, dtype, model_class, **changes) for one in model.models])
     config = dataclasses.replace(model.config, **changes)
-    copy = model_class(config, dtype=model.dtype_policy if dtype is None else dtype)
+    policy = model.dtype_policy if dtype is None else dtype
+    copy = model_class(config, dtype=policy, initialize=False)
     quantize_parts(copy, quantized_parts(model))
     copy_weights(model, copy)
     return copy

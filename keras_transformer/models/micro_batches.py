@@ -76,6 +76,16 @@ class MicroBatchModel(keras.Model):
 
     def _check_ids(self, inputs):
         """Raises `ValueError` unless the inputs are ids; Keras would cast floats to int32."""
+        if (
+            isinstance(inputs, dict)
+            and isinstance(self.input, dict)
+            and set(inputs) - {*self.input}
+        ):
+            # Keras would take the first values in the order of all names.
+            rule = f"The inputs of this model are {sorted(self.input)}, without others"
+            if "source_segments" in inputs:
+                rule += "; packed rows are for LossModel(packed=True)"
+            raise ValueError(f"{rule}. Received: {sorted(inputs)}")
         for name, ids in (inputs if isinstance(inputs, dict) else {"inputs": inputs}).items():
             check_shape(name, ids, "[batch, length]")
             dtype = keras.backend.standardize_dtype(getattr(ids, "dtype", "int32"))

@@ -43,6 +43,9 @@ class Server:
     def __init__(self, models: Mapping[str, Mapping[int, ServedModel]], settings: ServerSettings):
         self.models, self.settings = models, settings
         self._threads = ThreadPoolExecutor(settings.streams, "model")
+        for versions in models.values():
+            for model in versions.values():
+                model.streams = settings.streams or 1
         self._batches: dict[tuple[ServedModel, str], Batches] = {}
         self._registry = registry = prometheus.CollectorRegistry()
         labels, unit = ["model", "method", "status"], "keras_transformer"

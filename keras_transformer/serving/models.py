@@ -60,10 +60,12 @@ class ServedModel:
         pipeline: The `Translator` or `Parser` of a model directory; None for a SavedModel.
         signatures: The signatures of a SavedModel that take texts, or those that an export would
             have. Like `pipeline`, it exists after `load`.
+        streams: Number of batches that a server computes at the same time.
     """
 
     pipeline: Any
     signatures: dict[str, Signature]
+    streams = 1
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class ServedModel:
         if self.engine:
             from keras_transformer.export import CTranslate2Engine
 
-            options["engine"] = CTranslate2Engine(pipeline, self.quantize)
+            options["engine"] = CTranslate2Engine(pipeline, self.quantize, self.streams)
         elif self.quantize:
             pipeline.quantize()
         served = task.served_functions(pipeline, pipeline.search, **options)

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from keras_transformer.bridges import load_opus_mt
 from keras_transformer.bridges.opus_mt import _tokenizers, published_rows, read_vocabulary
@@ -169,6 +170,40 @@ def test_weights_in_a_file_of_torch_and_in_half_precision(dtype, is_zip, publish
     weights = load_opus_mt(copy).model.get_weights()
     for found, want in zip(weights, translator.model.get_weights(), strict=True):
         np.testing.assert_allclose(found, want, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_weights_in_several_files(name, published, tmp_path):
+    folder, translator = published("opus")
+    copy = shutil.copytree(folder, tmp_path / "model")
+    tensors = list(safetensors.numpy.load_file(copy / "model.safetensors").items())
+    (copy / "model.safetensors").unlink()
+    parts = {}
+    for number, part in enumerate((dict(tensors[::2]), dict(tensors[1::2])), start=1):
+        file = name.replace(".", f"-0000{number}-of-00002.")
+        parts |= dict.fromkeys(part, file)
+        if name == "model.safetensors":
+            safetensors.numpy.save_file(part, copy / file)
+        else:
+            torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
+            torch.save({key: torch.from_numpy(array) for key, array in part.items()}, copy / file)
+    (copy / f"{name}.index.json").write_text(json.dumps({"weight_map": parts}))
+    weights = load_opus_mt(copy).model.get_weights()
+    for found, want in zip(weights, translator.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(found, want)
+    (copy / file).unlink()
+    with pytest.raises(UserError, match=f"index.json' names files that are missing: .'{file}'"):
+        load_opus_mt(copy)
+
+
+def test_a_source_has_at_most_the_published_positions(published, tmp_path):
+    copy = shutil.copytree(published("tc-big")[0], tmp_path / "model")
+    change_json("config.json", max_position_embeddings=16)(copy)
+    translator = load_opus_mt(copy)
+    assert translator.max_source_length == 16
+    parts = translator.split(f"{PORTUGUESE} " + "A dog runs. " * 6)
+    assert len(parts) > 1
+    assert all(part.tags.strip() == PORTUGUESE and len(part.ids) < 16 for part in parts)
 
 
 def command(capfd, *arguments):

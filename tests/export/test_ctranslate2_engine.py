@@ -9,6 +9,8 @@ from keras_transformer.errors import UserError
 from keras_transformer.export import CTranslate2Engine
 from keras_transformer.inference import Glossary, Translator
 from keras_transformer.models import Ensemble
+from keras_transformer.serving import ServerSettings
+from keras_transformer.serving.app import Server
 from keras_transformer.serving.models import find_models
 from keras_transformer.training import enable_lora
 from tests.closeness import assert_close
@@ -149,10 +151,12 @@ def test_the_server(tmp_path, searches):
     translator = with_engine()
     translator.save(tmp_path / "model")
     [model] = find_models([str(tmp_path / "model")], engine="ctranslate2")["model"].values()
+    Server({"model": {1: model}}, ServerSettings(streams=2))
     model.load()
     texts = [*TEXTS, ""]
     answers = model.signatures["serving_default"]({"text": [text.encode() for text in texts]})
-    assert searches
+    # Batches of two requests are searched at the same time.
+    assert searches[0][0]._engine.num_translators == 2
     expected = [best for best, *_ in translator.hypotheses(texts)]
     assert [text.decode() for text in answers["translation"]] == [one.text for one in expected]
     assert_close(answers["score"], [one.score for one in expected])

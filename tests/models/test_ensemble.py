@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -11,7 +12,8 @@ from keras_transformer.decoding import GreedySearch
 from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble
-from tests.closeness import assert_close
+from keras_transformer.models.ensemble import copy_of
+from tests.closeness import assert_all_close, assert_close
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
 TEXTS = [sentence(1 + seed % 7, seed) for seed in range(12)]
@@ -78,3 +80,14 @@ def test_it_is_not_saved_as_one_model(translator, tmp_path):
     with pytest.raises(UserError, match="save each of its models"):
         translator.save(tmp_path / "m")
     assert not (tmp_path / "m").exists()
+
+
+def test_a_copy_draws_no_initial_values(monkeypatch):
+    """They would take most of its time, and be overwritten."""
+    model = tiny_model(1)
+    draws = []
+    for name in ("normal", "uniform", "truncated_normal"):
+        monkeypatch.setattr(keras.random, name, lambda *args, **kwargs: draws.append(args))
+    copy = copy_of(model)
+    assert not draws
+    assert_all_close(copy.get_weights(), model.get_weights())

@@ -151,6 +151,19 @@ def test_inputs_that_are_no_ids_are_refused(value, message):
             call({"source": value, "target": np.ones((2, 5), "int32")})
 
 
+@pytest.mark.parametrize("name, message", [
+    ("domain", r"of this model are .*target.\], without others. Received: \[.domain., "),
+    ("source_segments", r"packed rows are for LossModel\(packed=True\)"),
+])  # fmt: skip
+def test_inputs_that_the_model_lacks_are_refused(name, message):
+    """Keras would take the first two in the order of all names."""
+    model = small()
+    with pytest.raises(ValueError, match=message):
+        model({**IDS, name: SOURCE})
+    with pytest.raises(ValueError, match=message):
+        model.predict({**IDS, name: SOURCE}, verbose=0)
+
+
 def test_no_logits_depend_on_later_target_tokens():
     model = shared(WIDEST)
     changed = TARGET.copy()

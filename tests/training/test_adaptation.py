@@ -268,3 +268,26 @@ def test_maps_that_cannot_have_lora_are_refused():
         enable_lora(model)
     with pytest.raises(ValueError, match="must contain linear maps"):
         enable_lora(keras.Sequential([keras.Input((2,)), keras.layers.Dropout(0.1)]))
+
+
+class Head(keras.layers.Layer):
+    """A user's layer, which holds its maps as Keras' own layers do."""
+
+    def __init__(self):
+        super().__init__()
+        self._first = keras.layers.Dense(4)
+        self._by_name = {"second": keras.layers.Dense(4)}
+        self._others = (keras.layers.Dense(4), keras.layers.Dense(4))
+
+    @property
+    def maps(self):
+        return [self._first, self._by_name["second"], *self._others]
+
+    def call(self, inputs):
+        return sum(dense(inputs) for dense in self.maps)
+
+
+def test_the_maps_of_a_users_layer_get_factors_wherever_it_holds_them():
+    inputs, head = keras.Input((3,)), Head()
+    enable_lora(keras.Model(inputs, head(inputs)))
+    assert [dense.lora_enabled for dense in head.maps] == [True] * 4
