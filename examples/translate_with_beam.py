@@ -86,7 +86,11 @@ class SavedModelHandler(ModelHandler):
         if not lines:
             return []
         try:
-            outputs = model.signatures["serving_default"](text=tf.constant(lines))
+            function = model.signatures["serving_default"]
+            # A model of several languages has inputs for them, "" for its own.
+            _, inputs = function.structured_input_signature
+            empty = tf.constant([b""] * len(lines))
+            outputs = function(**dict.fromkeys(inputs, empty) | {"text": tf.constant(lines)})
         except tf.errors.OpError as error:
             if len(lines) == 1:
                 return [("", f"the model fails: {' '.join(error.message.split())[:300]}")]

@@ -25,8 +25,13 @@ class UserError(ValueError):
 
 def one_line(error: BaseException) -> str:
     """Returns an exception's message or class name as one line, cut after 300 characters."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 300 else text[:300] + "..."
+    return shortened(str(error), 300) or type(error).__name__
+
+
+def shortened(text: str, length: int) -> str:
+    """Returns the beginning of a text on one line, of at most `length` characters and "..."."""
+    text = " ".join(text.split())
+    return text if len(text) <= length else text[:length] + "..."
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ import os
 import shlex
 import socket
 import time
+import urllib.parse
 from typing import Annotated
 
 from keras_transformer.cli.arguments import (
@@ -156,8 +157,9 @@ def run_serve(arguments):
     address = f"http://{host}:{listener.getsockname()[1]}"
     say(f"Ready after {time.monotonic() - start:.0f} s. Open {address}/ in a browser, or run")
     name = next(iter(models))
-    request = json.dumps({"instances": [_example(server.model(name).path)]}, ensure_ascii=False)
-    say(f"  curl {address}/v1/models/{name}:predict -d {shlex.quote(request)}")
+    request = json.dumps({"instances": [_example(server.model(name))]}, ensure_ascii=False)
+    path = urllib.parse.quote(name, safe="")
+    say(f"  curl {address}/v1/models/{path}:predict -d {shlex.quote(request)}")
     say("Ctrl-C ends the server.")
     http_server = server.http_server()
     # It waits for the answers that are due, and then sends itself the signal again.
@@ -167,7 +169,16 @@ def run_serve(arguments):
     os._exit(http_server.exit_status)  # Python would wait for threads that still compute.
 
 
-def _example(directory):
+def _example(model):
+    """Returns an instance for a request: a text, with languages if the model has a choice."""
+    text = _example_text(model.path)
+    if model.pipeline is not None and (codes := model.pipeline.source_tokenizer.languages):
+        text = f"{codes[0]} {text}"
+    names = model.signatures["serving_default"].inputs
+    return text if len(names) == 1 else dict.fromkeys(names, "") | {names[0]: text}
+
+
+def _example_text(directory):
     """Returns the first validation text that was held out, or a text that the quickstart knows."""
     with contextlib.suppress(OSError, ValueError), open(directory / VALID_FILES[0], "rb") as file:
         return file.readline(1_000).decode("utf-8").strip()

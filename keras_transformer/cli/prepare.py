@@ -86,7 +86,7 @@ def load_vocabulary(values: Mapping[str, Any]) -> Any:
         raise UserError(f"{rule}. Received: --normalization {values['normalization']}")
     if not path:
         return None
-    if not values["shared_vocabulary"]:
+    if not values["shared_vocabulary"] and get_task(values["task"]).shares_a_given_tokenizer:
         rule = "--vocabulary is one for both languages, without --no-shared-vocabulary"
         raise UserError(f"{rule}. Received: --vocabulary {path} --no-shared-vocabulary")
     from keras_transformer.data.tokenizer_pair import load_tokenizer_file

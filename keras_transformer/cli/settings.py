@@ -253,7 +253,7 @@ def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
     options = {name: value for name, value in vars(arguments).items() if value is not None}
     given = read_config(options["config"]) if options.get("config") else {}
     given |= {name: options[name] for name in values if name in options}
-    if "vocabulary" in options and "vocab_size" in options:
+    if given.get("vocabulary") and "vocab_size" in options:
         rule = "--vocab-size is for a new vocabulary, and --vocabulary brings one"
         raise UserError(f"{rule}. Received: both")
     named = _read_experiment(options["experiment"], given) if "experiment" in options else {}

@@ -66,6 +66,12 @@ class TaskCommands:
         kind = max(given, key=lambda kind: len(given[kind]), default="")
         if not received or set(given[kind]) != set(received):
             names = ", ".join(received) or "none of them"
+            complete = [
+                groups for groups in self.data_kinds.values() if all(map(values.get, groups[0]))
+            ]
+            if len(complete) == 1:
+                first, *others = map(_flag, itertools.chain(*complete[0]))
+                raise UserError(f"{first} goes with {', '.join(others)}. Received: {names}")
             raise UserError(f"{self.missing_data} Received: {names}")
         needed, *others = self.data_kinds[kind]
         for group in others:

@@ -81,10 +81,20 @@ def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
 def check_lengths(tokenizer, lines, limit, name, first=1, advice=_LENGTH_ADVICE) -> None:
     """Raises a `UserError` that names the first line of more than `limit` subwords, with its end.
 
-    `name` is the name of the file, and `first` is the number of the first line.
+    Or of the first line without the code of its language, if the model needs one. With None as the
+    limit, lines may have any length. `name` is the name of the file, and `first` is the number of
+    the first line.
     """
-    for number, ids in enumerate(tokenizer.encode_batch(lines), start=first):
-        if len(ids) > limit - 1:
+    try:
+        encoded = tokenizer.encode_batch(lines)
+    except UserError as error:
+        if len(lines) == 1:
+            raise UserError(f"{name}, line {first}: {error}") from error
+        half = len(lines) // 2
+        check_lengths(tokenizer, lines[:half], limit, name, first, advice)
+        return check_lengths(tokenizer, lines[half:], limit, name, first + half, advice)
+    for number, ids in enumerate(encoded, start=first):
+        if limit is not None and len(ids) > limit - 1:
             rule = f"{len(ids):,} subwords are more than the {limit - 1:,} that the model reads"
             raise UserError(f"{name}, line {number}: {rule}; {advice}.")
 

@@ -54,9 +54,10 @@ def run_translate(arguments):
             _check_prefixes(prefixes, total, arguments.prefix)
     translator, options = load_pipeline(arguments, "translation")
     translator = in_languages(translator, arguments)
-    if total is not None and arguments.long_lines == "error":
+    has_codes = translator.source_tokenizer.languages
+    if total is not None and (arguments.long_lines == "error" or has_codes):
         for _ in _chunks(translator, arguments, prefixes):
-            pass  # finds lines that are too long before anything is translated
+            pass  # finds lines that are too long, or lack a code, before anything is translated
     num_lines = text_files.write_answers(
         arguments,
         ProgressBar("translating", total=total, unit="lines"),
@@ -72,10 +73,10 @@ def _chunks(translator, arguments, prefixes):
     name = "standard input" if arguments.input in (None, "-") else repr(arguments.input)
     name = "the command line" if arguments.texts else name
     options = {} if arguments.n_best is None else {"advice": _N_BEST_ADVICE}
-    tokenizer, limit = translator.source_tokenizer, translator.max_source_length
-    num_lines = 0
+    tokenizer, num_lines = translator.source_tokenizer, 0
+    limit = translator.max_source_length if arguments.long_lines == "error" else None
     for chunk in text_files.chunks(text_files.input_lines(arguments), arguments.chunk_size):
-        if arguments.long_lines == "error":
+        if limit or tokenizer.languages:
             first = num_lines + 1
             text_files.check_lengths(tokenizer, chunk, limit, name, first=first, **options)
         num_lines += len(chunk)

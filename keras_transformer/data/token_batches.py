@@ -148,7 +148,7 @@ class TokenBatches:
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
         self._steps: dict[int, int] = {}
         self._lock = threading.RLock()  # tf.data encodes epochs in another thread
-        self._last: tuple[int, Any] = (-1, None)  # epoch and plan
+        self._plans: dict[int, Any] = {}  # of the epoch that is read and of the next
         self._epochs = _Epochs.of(encoded, self.seed, shuffle)
         first, _ = self._epochs.pairs(0)
         if not len(first):
@@ -282,7 +282,7 @@ class TokenBatches:
             raise ValueError(f"epoch must not be negative. Received: {epoch=}")
         epoch = 0 if self._epochs.repeat else epoch
         with self._lock:
-            if self._last[0] != epoch:
+            if epoch not in self._plans:
                 corpus, drawn = self._epochs.pairs(epoch)
                 if isinstance(corpus, PackedCorpus):
                     plan = plan_equal_batches(corpus.num_rows, *self.batch_shapes)
@@ -291,8 +291,10 @@ class TokenBatches:
                     lengths = corpus.source_lengths[pairs], corpus.target_lengths[pairs]
                     plan = plan_batches(self.batch_shapes, *lengths, self._size)
                 self._steps[epoch] = len(plan.shapes)
-                self._last = epoch, (corpus, drawn, plan)
-            return self._last[1]
+                if len(self._plans) > 1:
+                    del self._plans[next(iter(self._plans))]
+                self._plans[epoch] = corpus, drawn, plan
+            return self._plans[epoch]
 
     def _epoch(self, epoch: int) -> tuple[CorpusArrays, EpochArrays]:
         """Returns the arrays of the corpus and of the batches of an epoch."""

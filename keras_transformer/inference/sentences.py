@@ -184,14 +184,15 @@ def join_parts(parts: Iterable[TextPart], answers: Iterable[str]) -> str:
 
     A space stands between two of them, except where a word was cut or the script has no spaces.
     """
-    joined, gap = "", ""
+    joined: list[str] = []
+    gap, last = "", ""
     for part, answer in zip(parts, answers, strict=False):  # The answers of other texts follow.
         if answer:
-            joined += (gap if joined else "") + answer
-            gap = ""
-        if part.ends_word and not re.fullmatch(ENDS_JOINED, joined):
+            joined += [gap if joined else "", answer]
+            gap, last = "", answer
+        if part.ends_word and not re.fullmatch(ENDS_JOINED, last):
             gap = " "
-    return joined
+    return "".join(joined)
 
 
 def _units(text, matches):

@@ -16,6 +16,7 @@ from keras_transformer.inference.batch_inference import (
     encode_and_search,
     make_constraints,
     one_answer,
+    positions_of_stream,
     rounded_up,
 )
 from keras_transformer.inference.stored_kernels import StoredKernels, StoredTransformer
@@ -122,19 +123,21 @@ class ServedFunctions(abc.ABC):
     def _search(self, sources, lengths, search, write, constrain=None, beginnings=None, terms=None):
         """Returns the answers and the scores `[batch, n]` of ragged sources.
 
-        The rows are sorted by length, longest first, and searched in chunks, `num_streams` at the
-        same time. `lengths` is the argument of `Pipeline.max_lengths`. `write(tokens, scores)`
-        returns the answers `[batch, n]`; `constrain(lengths)` returns a constraint for some rows.
+        The rows are sorted by the length of source and answer, longest first, and searched in
+        chunks, `num_streams` at the same time. `lengths` is the argument of `Pipeline.max_lengths`.
+        `write(tokens, scores)` returns the answers `[batch, n]`; `constrain(lengths)` returns a
+        constraint for some rows.
         The answers begin with `beginnings`, int32 `[batch, length]`, and contain `terms`, int32
         `[batch, terms, length]`.
         """
         pipeline, longest_position = self._pipeline, self._model.config.max_length
         limits = pipeline.max_lengths(lengths)
         source_lengths = tf.cast(sources.row_lengths(), tf.int32)
-        order = tf.argsort(source_lengths, direction="DESCENDING", stable=True)
+        positions = search.width * (source_lengths + limits)
+        order = tf.argsort(positions, direction="DESCENDING", stable=True)
+        positions = tf.gather(positions, order)
         longest_limit = tf.reduce_max(tf.concat([limits, [1]], axis=0))
-        positions = search.width * (tf.gather(source_lengths, order) + longest_limit)
-        max_positions = pipeline.max_batch_tokens // self._num_streams
+        max_positions = positions_of_stream(pipeline.max_batch_tokens, self._num_streams)
         max_rows = default_batch_size(search.width)
         starts = starts_of_chunks(positions, max_positions, max_rows, self._num_streams)
 
@@ -151,7 +154,7 @@ class ServedFunctions(abc.ABC):
             options["constraints"] = make_constraints(
                 pipeline.target_tokenizer, of_task, prefixes, num_given, terms_here
             )
-            length = rounded_up(source_lengths[rows[0]])
+            length = rounded_up(tf.reduce_max(tf.gather(source_lengths, rows)))
             if longest_position is not None:
                 length = tf.minimum(length, longest_position)
             source = padded(source, length)

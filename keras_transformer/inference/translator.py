@@ -1,7 +1,6 @@
 """Translator: translates text with a model, its tokenizers and a search."""
 
 import logging
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ from keras_transformer.checks import check_argument, check_choice
 from keras_transformer.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, shortened
 from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, one_answer
 from keras_transformer.inference.glossary import Glossary, without_terms_of
 from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
@@ -304,7 +303,7 @@ class Translator(Pipeline):
             terms = without_terms_of(prefix, glossary.encode(text, self.target_tokenizer))
             num_tokens = len(prefix) + sum(map(len, terms))
             if terms and num_tokens >= limit:
-                rule = f"The translation of {textwrap.shorten(text, 60)!r} may have at most {limit}"
+                rule = f"The translation of {shortened(text, 60)!r} may have at most {limit}"
                 raise UserError(
                     f"{rule} tokens, the end of the sentence included. Received: terms of its "
                     f"glossary, and a prefix, with {num_tokens} tokens"
@@ -331,7 +330,7 @@ class Translator(Pipeline):
         for prefix, ids, limit in zip(part_prefixes, encoded, limits, strict=True):
             if prefix and len(ids) >= limit:
                 raise UserError(
-                    f"The prefix {textwrap.shorten(prefix, 60)!r} has {len(ids)} tokens; its "
+                    f"The prefix {shortened(prefix, 60)!r} has {len(ids)} tokens; its "
                     f"translation may have at most {limit}, the end of the sentence included."
                 )
         return encoded

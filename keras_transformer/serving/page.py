@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from keras_transformer.evaluation import attention_page, attention_weights
 from keras_transformer.files import read_json, read_small_file
-from keras_transformer.inference.sentence_ends import split_sentences
+from keras_transformer.inference.sentence_ends import ENDS_JOINED, split_sentences
 from keras_transformer.inference.sentences import split_tags
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layouts import HISTORY_FILE, LARGEST_HISTORY, SETTINGS_FILE
@@ -37,7 +37,9 @@ def model_page(models: Iterable[ServedModel]) -> Response:
     nonce, template = secrets.token_urlsafe(16), _TEMPLATE.read_text(encoding="utf-8")
     # Only "<" could end the script element that holds the data.
     cards = json.dumps(list(map(_card, models))).replace("<", "\\u003c")
-    page = template.replace("NONCE", nonce).replace("DATA_OF_THE_PAGE", cards)
+    joined = json.dumps(ENDS_JOINED.removeprefix("(?s:.*)") + "$")
+    page = template.replace("NONCE", nonce).replace("ENDS_JOINED", joined)
+    page = page.replace("DATA_OF_THE_PAGE", cards)
     headers = {"Content-Security-Policy": _POLICY.format(nonce=nonce)}
     return Response(page, headers=headers, media_type="text/html")
 

@@ -2,7 +2,6 @@
 
 import abc
 import functools
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -10,10 +9,11 @@ import keras
 
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.errors import shortened
 from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.training.processes import ProcessGroup
 
-_NUM_SAMPLES, _SAMPLE_WIDTH = 2, 80
+_NUM_SAMPLES = 2
 
 
 def beam_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch:
@@ -84,9 +84,8 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
 
     def sample_lines(self) -> list[str]:
         """Returns lines for people, each with a source, the last answer and the reference."""
-        shorten = functools.partial(textwrap.shorten, width=_SAMPLE_WIDTH, placeholder="...")
-        samples = self.samples(_NUM_SAMPLES)
-        return ["  {} -> {} (reference: {})".format(*map(shorten, sample)) for sample in samples]
+        samples = ([shortened(text, 80) for text in texts] for texts in self.samples(_NUM_SAMPLES))
+        return ["  {} -> {} (reference: {})".format(*texts) for texts in samples]
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         if (epoch + 1) % self.every:

@@ -231,6 +231,18 @@ def test_the_command_writes_a_model_directory_that_keeps_all(published, capfd, t
         translator.translate(["a dog"])
 
 
+def test_a_line_without_the_code_of_its_language_is_named_before_the_work(
+    published, capfd, tmp_path, monkeypatch
+):
+    _, translator = published("tc-big")
+    translator.save(tmp_path / "model")
+    (tmp_path / "in.txt").write_text(f"{PORTUGUESE} a dog\n" * 6 + "\na dog\n")
+    monkeypatch.setattr(Translator, "translate", None)
+    command_line = ["translate", "--model", tmp_path / "model", "--input", tmp_path / "in.txt"]
+    status, errors = command(capfd, *command_line, "--chunk-size", 3)
+    assert status == 2 and "in.txt', line 8: A text for this model must begin" in errors
+
+
 @pytest.mark.parametrize("kind", ["other", "imported"])
 def test_the_command_replaces_its_own_model_alone(published, capfd, tmp_path, kind):
     folder, translator = published("opus")

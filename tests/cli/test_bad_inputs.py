@@ -76,6 +76,9 @@ export --model {model} --output .
 # Commands -> a part of the line.
 WRONG_VALUES = """
 train --source {good} --output {out} -> --source also needs --target.
+train --tsv {tsv} {valid} -> --tsv goes with --valid-tsv, --columns
+train --source {good} --target {good} --valid-tsv {tsv} --output {out} -> --source goes with --ta
+train --config {toml} {pairs} --vocab-size 9 -> Received: both
 train --tsv {tsv} --columns 2 --output {out} -> two numbers from 1 or two names. Received: '2'
 train --tsv {tsv} --columns en,de --output {out} -> good.tsv' has no column 'en'; without names
 train --tsv {named} --columns 1,en --output {out} -> Received: 0 and 'en', which are the same
@@ -132,6 +135,7 @@ def files(tmp_path, text, model):
         "pipe": tmp_path / "pipe.txt",
         "good": good,
         "tsv": tsv,
+        "toml": text("settings.toml", [f'vocabulary = "{model}/tokenizer.model"']),
         "named": text("named.tsv", ["en\tde", *(f"{line}\t{line}" for line in GOOD)]),
         "one": text("one.tsv", ["a\tb", "a\tc"]),
         "short": tmp_path / "short.txt",

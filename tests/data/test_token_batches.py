@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -209,6 +210,24 @@ def test_an_epoch_can_be_encoded_anew():
     assert np.mean(known) > 0.8
     steps = [batches.steps_per_epoch(epoch) for epoch in (0, 1)]
     assert batches.position(sum(steps) + 2) == (2, 2)
+
+
+def test_rounds_of_an_epoch_do_not_encode_it_again():
+    """Several replicas have a new dataset for each round, which makes the next epoch ahead."""
+    asked, corpora = [], [make_corpus(num_pairs=300, longest=20, seed=seed)[0] for seed in (0, 1)]
+
+    def corpus_of(epoch):
+        asked.append(epoch)
+        return corpora[epoch]
+
+    batches = TokenBatches(corpus_of, 300, seed=1, num_replicas=2)
+    for number in range(6):
+        iterator = iter(batches.dataset(2 * number, epoch=0))
+        next(iterator)
+        while 1 not in asked:
+            time.sleep(0.01)
+        batches.finish_encoding()
+    assert sorted(asked) == [0, 1]
 
 
 def test_wrong_arguments_are_named():

@@ -177,13 +177,17 @@ def test_a_saved_model_has_a_language_for_each_text(translator, other, tmp_path)
 @pytest.mark.tensorflow_only("the server needs TensorFlow")
 @pytest.mark.usefixtures("slow_bfloat16")
 def test_a_server_takes_the_languages_of_each_text(translator, other, tmp_path):
+    from keras_transformer.cli.export import _example
     from keras_transformer.serving.models import ServedModel
     from tests.serving.echo import serving
 
     translator.save(tmp_path)
     model = ServedModel("model", 1, tmp_path)
     model.warm_up()
+    text = "He wants to sell three lamps."
+    assert _example(model) == {"text": text, "source_language": "", "target_language": ""}
     with serving(model) as client:
+        assert client.predict({"instances": [_example(model)]}, "model")[0] == 200
         rows = [
             {"text": TEXTS[0], "source_language": "", "target_language": ""},
             {"text": TEXTS[0], "source_language": "fr", "target_language": "zho_Hant"},

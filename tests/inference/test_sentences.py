@@ -122,7 +122,10 @@ def test_units_that_have_more_subwords_together_than_alone_stay_alone():
 
 def test_an_empty_answer_leaves_no_space():
     parts = [TextPart("a ", [4]), TextPart("b", [5], ends_word=False), TextPart("c ", [6])]
-    for answers, expected in ((["", "B", ""], "B"), (["A", "", "C"], "A C"), ("ABC", "A BC")):
+    for answers, expected in (
+        (["", "B", ""], "B"), (["A", "", "C"], "A C"), ("ABC", "A BC"),
+        (["好。", "", "C"], "好。C"), (["A", "好”", "C"], "A 好”C"),
+    ):  # fmt: skip
         assert join_parts(parts, answers) == expected
 
 

@@ -9,7 +9,7 @@ import pytest
 from keras_transformer.data import BOS_ID, EOS_ID, SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, SuppressTokens
 from keras_transformer.errors import UserError
-from keras_transformer.inference.batch_inference import cut_batches
+from keras_transformer.inference.batch_inference import cut_batches, positions_of_stream
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble
 from tests.closeness import assert_close
@@ -224,3 +224,9 @@ class TestAlign:
 def test_wrong_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Translator(tiny_model(), tiny_tokenizer(), **settings)
+
+
+@pytest.mark.parametrize("num_streams, share", [(1, 32_768), (4, 8_192), (64, 4_096)])
+def test_the_batches_of_many_streams_are_not_tiny(num_streams, share):
+    assert positions_of_stream(32_768, num_streams) == share
+    assert positions_of_stream(100, num_streams) == 100

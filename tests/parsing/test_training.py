@@ -184,3 +184,14 @@ def test_a_plan_counts_words_and_trees(succeed, unmeasured, arguments, vocabular
                    "--vocab-size", 900, *arguments.split())  # fmt: skip
     lines = {line[:20].strip(): line[20:] for line in plan.output.splitlines()}
     assert (lines["data"], lines["vocabulary"]) == ("some.trees", vocabulary)
+
+
+@pytest.mark.slow
+def test_a_vocabulary_of_the_words_is_given(succeed, tmp_path):
+    trees, words = write_toy_trees(tmp_path / "some.trees", 30), tmp_path / "words.txt"
+    words.write_text("<pad>\n<unk>\n<s>\n</s>\nthe\ndog\nsees\n")
+    out = tmp_path / "model"
+    succeed("train", "--task", "parsing", "--trees", trees, "--valid-trees", trees, "--output",
+            out, "--vocabulary", words, "--max-steps", 1, "--num-encoder-layers", 1)  # fmt: skip
+    pieces = Parser.load(out).source_tokenizer.pieces(range(4, 7))
+    assert pieces == ["the", "dog", "sees"]

@@ -130,6 +130,13 @@ def test_a_text_is_answered_after_a_pause(page):
     assert not errors(browser)
 
 
+def test_no_space_stands_between_answers_in_chinese(page):
+    browser = page()
+    assert answer_to(browser, "你好。他跑。") == "你好。他跑。"
+    assert answer_to(browser, "It rains. 他跑。好。") == "rains. It 他跑。好。"
+    assert not errors(browser)
+
+
 def test_languages_are_chosen(page):
     browser = page("languages")
     assert answer_to(browser, "a") == "zu to fr_XX"

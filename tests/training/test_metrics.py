@@ -80,6 +80,14 @@ def test_refuse_what_has_no_axis_of_logits():
         TokenLoss()(np.array([[1, 2]]), np.zeros((1, 2)))
 
 
+def test_samples_show_the_beginnings_of_texts_without_spaces():
+    chinese, english = "今天下雨我们在家里喝茶" * 10, "It rains today " * 10
+    score = BleuOnDev([english], [chinese], SubwordTokenizer(["a"]))
+    score.hypotheses = ["我喝茶"]
+    [line] = score.sample_lines()
+    assert line == f"  {english[:80]}... -> 我喝茶 (reference: {chinese[:80]}...)"
+
+
 def test_chrf_stands_beside_bleu():
     score = BleuOnDev(["a b"], ["b a"], SubwordTokenizer(["a", "b"]))
     for answer, chrf in (("b a", 100.0), ("c", 0.0)):
