@@ -1,5 +1,6 @@
 """The plan of `train --plan`: the model, its memory, and the time of its training."""
 
+import dataclasses
 import math
 import pathlib
 import sys
@@ -150,13 +151,12 @@ def _memory_rows(settings, recipe, config, share, device_memory):
 
 
 def _time_rows(settings, recipe, config, share, steps):
-    import tensorflow as tf
-
+    from keras_transformer.models.processor import device_kind
     from keras_transformer.training.estimates import CPU_TOKENS, estimate_memory, measure_step
 
-    measured, device, free = math.ceil(share / settings.micro_batches), "GPU", None
-    if not tf.config.list_physical_devices("GPU"):
-        measured, device, free = min(measured, CPU_TOKENS), "CPU", _free_memory()
+    measured, device, free = math.ceil(share / settings.micro_batches), device_kind(), None
+    if device == "CPU":
+        measured, free = min(measured, CPU_TOKENS), _free_memory()
     width = min(recipe.max_length, measured)
     if free is not None and estimate_memory(config, measured, width).total >= free:
         yield "time", "not measured: this machine has too little free memory for the model"
@@ -165,9 +165,15 @@ def _time_rows(settings, recipe, config, share, steps):
     with ProgressBar("measuring", unit="steps") as progress:
         compute = (settings.mixed_precision, settings.jit_compile)
         seconds, tokens = measure_step(config, recipe, measured, *compute, progress.update)
+        fixed = 0.0
+        if recipe.optimizer == "muon" and tokens < share:
+            # Muon's own products take the same time for any batch.
+            adam = dataclasses.replace(recipe, optimizer="adam")
+            others, _ = measure_step(config, adam, measured, *compute, progress.update)
+            fixed = max(seconds - others, 0.0)
     size = f"{tokens:,} + {tokens:,} tokens"
     yield "measured", f"{seconds:.2f} s a step of {size} on this machine's {device}"
-    seconds *= share / tokens
+    seconds = fixed + (seconds - fixed) * share / tokens
     if tokens < share:
         size = f"{share:,} + {share:,}"
         yield "", f"in proportion {seconds:.1f} s for {size}: a rough figure"

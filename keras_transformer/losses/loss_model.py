@@ -184,20 +184,27 @@ class LossModel(MicroBatchModel):
         loss: None = None,
         metrics: None = None,
         weighted_metrics: None = None,
-        jit_compile: bool = False,
+        jit_compile: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        """Compiles like `keras.Model`, without a loss and metrics, which have no logits here."""
+        """Compiles like `keras.Model`, without a loss and metrics, which have no logits here.
+
+        With None, only JAX compiles steps with XLA.
+        """
         if loss is not None or metrics or weighted_metrics:
             rule = "A `LossModel` has a loss of its own, and no logits for metrics: use "
             rule += "`evaluate_tokens` on its `transformer`"
             raise ValueError(f"{rule}. Received: {loss=}, {metrics=}, {weighted_metrics=}")
+        jit_compile = keras.backend.backend() == "jax" if jit_compile is None else jit_compile
         self._static_shapes = bool(jit_compile)
         super().compile(optimizer=optimizer, jit_compile=jit_compile, **kwargs)
 
     def compile_from_config(self, config: dict) -> None:
         # Keras needs this in a model that overrides `compile`. Version 1 wrote a loss.
-        self.compile(**keras.saving.deserialize_keras_object({**config, "loss": None}))
+        changes = {"loss": None}
+        if keras.backend.backend() == "jax":
+            changes["jit_compile"] = None
+        self.compile(**keras.saving.deserialize_keras_object({**config, **changes}))
         self.optimizer.build(self.trainable_variables)
 
     def get_config(self) -> dict:

@@ -57,6 +57,16 @@ class MicroBatchModel(keras.Model):
     def make_predict_function(self, force: bool = False) -> Any:
         return super().make_predict_function(force or self._has_new_variables("predict"))
 
+    def get_compile_config(self) -> dict:
+        # JAX always compiles with XLA; on the other backends a file of JAX must not ask for it.
+        changes = {"jit_compile": False} if keras.backend.backend() == "jax" else {}
+        config = super().get_compile_config()
+        return config and {**config, **changes}
+
+    def compile_from_config(self, config: dict) -> None:
+        changes = {"jit_compile": True} if keras.backend.backend() == "jax" else {}
+        super().compile_from_config({**config, **changes})
+
     def _has_new_variables(self, name):
         """Returns whether the variables are others than those of the last call with this name."""
         # Keras compiles a function for each method once. Quantization and LoRA of a part replace

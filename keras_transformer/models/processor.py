@@ -1,4 +1,4 @@
-"""The cores of this machine, and whether it multiplies fast in bfloat16."""
+"""The cores and devices of this machine, and whether it multiplies fast in bfloat16."""
 
 import functools
 import os
@@ -42,6 +42,15 @@ def has_fast_bfloat16() -> bool:
         return False
     processor = _processor()
     return has_amx() or ("AuthenticAMD" in processor and "avx512_bf16" in processor)
+
+
+def device_kind() -> str:
+    """Returns the kind of device that the backend computes on, such as CPU, GPU or TPU."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.default_backend().upper()
+    return "CPU" if _gpu_capability() is None else "GPU"
 
 
 def _gpu_capability():

@@ -31,6 +31,7 @@ from keras_transformer.layouts import (
 )
 from keras_transformer.models import TrainingRecipe, TransformerConfig, get_preset
 from keras_transformer.models.micro_batches import num_replicas
+from keras_transformer.models.processor import device_kind
 from keras_transformer.settings.training_settings import TrainingSettings, read_settings_file
 from keras_transformer.training.adaptation import StartingModel
 from keras_transformer.training.checkpoints import Checkpoints, Progress
@@ -346,12 +347,7 @@ def _reason_to_end(progress, max_steps, settings):
 
 
 def _devices(model):
-    kind, count = "CPU", num_replicas(model)
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        kind = "GPU" if tf.config.list_physical_devices("GPU") else kind
-    elif (distribution := keras.distribution.distribution()) is not None:
-        devices = distribution.device_mesh.devices.flatten()
-        kind, count = devices[0].partition(":")[0].upper(), len(devices)
-    return f"{count} {kind}s" if count > 1 else f"one {kind}" if kind == "GPU" else "the CPU"
+    kind, count = device_kind(), num_replicas(model)
+    if (distribution := keras.distribution.distribution()) is not None:
+        count = distribution.device_mesh.devices.size
+    return f"{count} {kind}s" if count > 1 else "the CPU" if kind == "CPU" else f"one {kind}"

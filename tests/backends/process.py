@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 import keras_transformer
+from keras_transformer.training import LossModel, compile_model
 
 VOCABULARY = 20
 
@@ -72,6 +73,9 @@ def write(folder):
             weight.assign(weight + generator.normal(0, 0.1, weight.shape))
         model.save(folder / f"{name}.keras")
         written[name] = logits(model, name)
+    recipe = keras_transformer.TrainingRecipe()
+    for name, model in (("whole", make_transformer()), ("loss", LossModel(make_transformer()))):
+        compile_model(model, recipe).save(folder / f"compiled_{name}.keras")
     np.savez(folder / "written.npz", **written)
 
 
@@ -82,6 +86,9 @@ def read(folder, writers):
         for name in INPUTS:
             model = keras.saving.load_model(folder / writer / f"{name}.keras")
             found[f"{writer}.{name}"] = logits(model, name)
+        for name in ("whole", "loss"):
+            model = keras.saving.load_model(folder / writer / f"compiled_{name}.keras")
+            assert model.jit_compile == (keras.backend.backend() == "jax"), (writer, name)
         model = keras.saving.load_model(folder / writer / "transformer.keras")
         assert type(model) is keras_transformer.Transformer
         assert model.config == make_transformer().config

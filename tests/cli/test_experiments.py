@@ -82,6 +82,16 @@ def test_a_plan_says_what_will_run(succeed, unmeasured):
     assert lines["time"].endswith("for 100,000 steps on 4 such devices")
 
 
+@pytest.mark.parametrize("optimizer, seconds", [("adam", "6.1 s"), ("muon", "6.4 s")])
+def test_a_plan_multiplies_what_grows_with_the_batch_alone(
+    succeed, unmeasured, optimizer, seconds, monkeypatch
+):
+    """The batch is 6,250 / 512 times that of the measured step, of which Muon takes 0.3 s."""
+    monkeypatch.setattr("keras_transformer.models.processor.device_kind", lambda: "CPU")
+    command = f"train --experiment wmt14-en-fr-base --plan --gpus 4 --optimizer {optimizer}"
+    assert f"in proportion {seconds} for 6,250" in succeed(*command.split()).output
+
+
 @pytest.mark.parametrize(
     "memory, expected, num_ways",
     [

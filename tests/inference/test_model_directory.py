@@ -123,3 +123,12 @@ def test_auto_is_the_faster_precision(
     caplog.set_level(logging.INFO, "keras_transformer")
     assert Translator.load(directories[0], dtype="auto").model.dtype_policy.name == chosen
     assert f"Computing in {chosen}." in caplog.text
+
+
+def test_the_kind_of_device_is_that_of_the_backend(monkeypatch):
+    if keras.backend.backend() == "jax":
+        monkeypatch.setattr("jax.default_backend", lambda: "tpu")
+        assert processor.device_kind() == "TPU"
+    for capability, kind in ((None, "CPU"), ((9, 0), "GPU")):
+        monkeypatch.setattr(processor, "_gpu_capability", lambda found=capability: found)
+        assert keras.backend.backend() == "jax" or processor.device_kind() == kind
