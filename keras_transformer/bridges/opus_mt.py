@@ -37,14 +37,14 @@ from keras_transformer.models import Transformer, TransformerConfig
 from keras_transformer.models.weight_files import check_finite
 from keras_transformer.settings.transformer_config import count_parameters
 
-# What the import supports; a setting that a file lacks has the first value.
+# The value of a setting that a file lacks, and the value that can be imported.
 _SETTINGS = {
     "scale_embedding": (False, True),
-    "static_position_embeddings": (True,),
-    "tie_word_embeddings": (True,),
-    "normalize_before": (False,),
-    "normalize_embedding": (False,),
-    "add_final_layer_norm": (False,),
+    "static_position_embeddings": (True, True),
+    "tie_word_embeddings": (True, True),
+    "normalize_before": (False, False),
+    "normalize_embedding": (False, False),
+    "add_final_layer_norm": (False, False),
 }
 # Settings of transformers' generation that change the best answer, by the value without effect.
 # Others concern sampling or the speed.
@@ -151,13 +151,15 @@ def search_of(generation: Mapping[str, Any], rows: Sequence[int]) -> BeamSearch:
         rows: The published id of each of our ids.
     """
     constraints: list[Any] = []
-    if (penalty := generation.get("repetition_penalty") or 1) != 1:
+    penalty = generation.get("repetition_penalty") or 1
+    if penalty != 1:
         constraints.append(RepetitionPenalty(penalty))
     if size := generation.get("no_repeat_ngram_size"):
         constraints.append(NoRepeatNgrams(size))
     # transformers counts the token that the decoder begins with in `min_length`, we count the end.
     min_length, new_tokens = generation.get("min_length"), generation.get("min_new_tokens")
-    if length := new_tokens + 1 if new_tokens is not None else min_length:
+    length = min_length if new_tokens is None else new_tokens + 1
+    if length:
         constraints.append(MinimumLength(length))
     words = [number for [number] in generation.get("bad_words_ids") or ()]
     words += generation.get("suppress_tokens") or ()
@@ -188,10 +190,10 @@ def _config(settings, sizes):
         f"`activation_function` must be one of {', '.join(map(repr, ACTIVATIONS))}",
         activation_function=activation,
     )
-    for name, allowed in _SETTINGS.items():
-        value = settings.get(name, allowed[0])
-        rule = f"Models with {name}={allowed[-1]!r} can be imported"
-        peer.check_supported(value is allowed[-1], rule, **{name: value})
+    for name, (default, required) in _SETTINGS.items():
+        value = settings.get(name, default)
+        rule = f"Models with {name}={required!r} can be imported"
+        peer.check_supported(value is required, rule, **{name: value})
     values = model_sizes(settings)
     # The ids, and BOS, which is padding in Marian.
     values["vocab_size"], *target_size = [size + 1 for size in sizes]
@@ -206,7 +208,9 @@ def _config(settings, sizes):
 
 
 def check_generation(settings, vocabulary, start="<pad>"):
-    """Raises a `ValueError` if ids are others, or a setting asks for other answers than ours."""
+    """Raises a `ValueError` if a reserved token has another id, or if a setting of the search has
+    no counterpart here.
+    """
     neutral: dict[str, Any] = {n: value for value, names in _NEUTRAL.items() for n in names.split()}
     neutral["forced_eos_token_id"] = vocabulary["</s>"]  # An answer ends at its limit.
     # transformers applies the penalty to logits without beams, and to the end where it begins too.
@@ -231,7 +235,8 @@ def check_generation(settings, vocabulary, start="<pad>"):
 
 def _tokenizers(folder, vocabularies):
     tokenizers = []
-    for side, vocabulary in zip(("source", "target"), vocabularies * 2, strict=False):
+    of_sides = vocabularies[0], vocabularies[-1]
+    for side, vocabulary in zip(("source", "target"), of_sides, strict=True):
         path = folder / f"{side}.spm"
         if not path.is_file():
             rule = "Models with SentencePiece can be imported, and not those with BPE alone"
@@ -317,7 +322,9 @@ class PublishedWeights:
         d_model = model.config.d_model
         reorder = functools.partial(reordered, order=np.argsort(marian_order(d_model)))
         sizes = [len(ids) - 1 for ids in rows]
-        embeddings = (model.source_embedding, model.target_embedding)[-len(rows) :]
+        embeddings = [model.target_embedding]
+        if len(rows) == 2:
+            embeddings.insert(0, model.source_embedding)
         names = self._embeddings(sizes)
         for layer, name, size, ids in zip(embeddings, names, sizes, rows, strict=True):
             matrix = self.get(name, size, d_model)[ids]

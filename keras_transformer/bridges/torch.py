@@ -86,7 +86,9 @@ def to_torch(layer: keras.layers.Layer) -> Any:
     layer = plain_copy(layer)
     if type(layer) is MultiHeadAttention:
         return _export_attention(layer).eval()
-    return (_export_stack if type(layer) in _BLOCK_OF_STACK else _export_block)(layer).eval()
+    if type(layer) in _BLOCK_OF_STACK:
+        return _export_stack(layer).eval()
+    return _export_block(layer).eval()
 
 
 def _import_attention(module, dtype):

@@ -202,7 +202,9 @@ def describe(error: BaseException) -> str:
 
 def _no_room(error: BaseException) -> str | None:
     """Returns the system's message of a full disk if a TensorFlow error contains it, else None."""
-    for number in NO_ROOM if type(error).__module__.startswith("tensorflow.") else ():
+    if not type(error).__module__.startswith("tensorflow."):
+        return None
+    for number in NO_ROOM:
         reason = os.strerror(number)
         if match := re.search(rf"(?:(/[^;{{}}\n]*); )?{re.escape(reason)}", str(error)):
             return f"{reason}: {match[1]!r}" if match[1] else reason

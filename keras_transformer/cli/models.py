@@ -40,7 +40,8 @@ def run_import(arguments):
     # Raises its errors before TensorFlow is loaded.
     kind = read_json(find_model(arguments.source) / CONFIG_FILE)["model_type"]
     given = arguments.source_language, arguments.target_language
-    if list(map(bool, given)) != [kind != "marian"] * 2:
+    needs_languages = kind != "marian"
+    if any(bool(code) != needs_languages for code in given):
         rule = "--source-language and --target-language are for models of many languages, which "
         rule += "need both: M2M100, NLLB-200 and mBART-50"
         raise UserError(f"{rule}. Received: {arguments.source!r} with model_type={kind!r}")

@@ -79,10 +79,10 @@ def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
 
 
 def check_lengths(tokenizer, lines, limit, name, first=1, advice=_LENGTH_ADVICE) -> None:
-    """Raises a `UserError` that names the first line of more than `limit` subwords, with its end.
+    """Raises a `UserError` that names the first line of more than `limit` ids, EOS included.
 
-    Or of the first line without the code of its language, if the model needs one. With None as the
-    limit, lines may have any length. `name` is the name of the file, and `first` is the number of
+    With None as `limit`, lines may have any length. A line without the code of its language, which
+    some models need, raises one too. `name` is the name of the file, and `first` is the number of
     the first line.
     """
     try:

@@ -157,7 +157,7 @@ class EncodedCorpus:
             return ids[np.repeat(keep, lengths)], np.append(0, np.cumsum(lengths[keep]))
 
         (source, target), num_empty = self.sides(), self.num_dropped_empty
-        mixture = self.mixture and self.mixture.kept(keep)
+        mixture = None if self.mixture is None else self.mixture.kept(keep)
         rows = None if self.rows is None else self.rows[keep]
         return EncodedCorpus(*kept(*source), *kept(*target), num_long, num_empty, mixture, rows)
 

@@ -63,5 +63,8 @@ def nearest_code(code: str, known: Sequence[str]) -> str | None:
         nearest, _ = closest_match(code, [*known], max_distance=_LARGEST_OF_SIMILAR)
     except ValueError:  # It is no code of a language, or one of the known ones is none.
         nearest = ""
-    similar = difflib.get_close_matches(code.lower(), {name.lower(): name for name in known}, n=1)
-    return nearest if nearest in known else next((n for n in known if n.lower() in similar), None)
+    if nearest in known:
+        return nearest
+    lower = [name.lower() for name in known]
+    similar = difflib.get_close_matches(code.lower(), lower, n=1)
+    return known[lower.index(similar[0])] if similar else None

@@ -206,7 +206,7 @@ class MappedTokenizer(_LookupTokenizer):
     def with_language(self, code: str) -> "MappedTokenizer":
         if code not in self.language_ids:
             known = [piece.strip("_") for piece in self.controls]
-            shown = ", ".join(known[:8]) + ", ..." * (len(known) > 8)
+            shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
             near = nearest_code(code, known)
             advice = f" (did you mean {near}?)" if near else f". Allowed: {shown or 'none'}"
             raise UserError(f"The model has no language {code!r}{advice}")
@@ -231,7 +231,7 @@ class MappedTokenizer(_LookupTokenizer):
             if self.languages and not text.strip():
                 text = ""
             elif self.languages and (code is None or code[0] not in self.languages):
-                known = ", ".join(self.languages[:8]) + ", ..." * (len(self.languages) > 8)
+                known = ", ".join(self.languages[:8]) + (", ..." if len(self.languages) > 8 else "")
                 rule = "A text for this model must begin with the code of its target language"
                 raise UserError(f"{rule}: {known}. Received: {text[:40]!r}")
             rests.append(without_surrogates(text[code.end() :] if code else text))

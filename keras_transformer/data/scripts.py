@@ -36,7 +36,8 @@ def letters_of_words() -> str:
 
 def character_ranges(codes: Set[int]) -> str:
     """Returns the characters of codes, as the inside of a class of a regular expression."""
-    starts, ends = (sorted(code for code in codes if code + d not in codes) for d in (-1, 1))
+    starts = sorted(code for code in codes if code - 1 not in codes)
+    ends = sorted(code for code in codes if code + 1 not in codes)
     return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends, strict=True))
 
 

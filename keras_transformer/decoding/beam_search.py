@@ -200,8 +200,8 @@ class BeamSearch(Search, name="beam"):
         """
         alive = beams.alive
         if requires_terms(inputs.constraints):
-            terms = state["constraints"][-1]
-            found = best_with_terms(logits, alive.log_probabilities, terms, inputs.eos_id)
+            term_state = state["constraints"][-1]
+            found = best_with_terms(logits, alive.log_probabilities, term_state, inputs.eos_id)
             totals, parents, last_tokens, begun = found
             next_inputs = last_tokens + TERM * begun
         else:
@@ -212,8 +212,8 @@ class BeamSearch(Search, name="beam"):
             # With the ids of the largest logits, the normalizer needs no maximum of its own.
             # [batch * beam, 1] -> [batch, beam]
             normalizer = inputs.normalizer(logits, *top_k(logits, 1))
-            terms = -ops.reshape(normalizer, (-1, self.beam_size)), alive.log_probabilities
-            totals, best = top_k(logits, num_candidates, terms)  # [batch, candidates]
+            addends = -ops.reshape(normalizer, (-1, self.beam_size)), alive.log_probabilities
+            totals, best = top_k(logits, num_candidates, addends)  # [batch, candidates]
             parents, last_tokens = best // vocabulary, best % vocabulary
             next_inputs = last_tokens
         tokens = _gather(alive.tokens, parents)  # [batch, candidates, max_length]

@@ -164,7 +164,7 @@ def constrain(inputs, constraints, width):
     return inputs._replace(
         step=step,
         state=start,
-        keep_sentences=inputs.keep_sentences and keep_sentences,
+        keep_sentences=None if inputs.keep_sentences is None else keep_sentences,
         constraints=constraints,
         normalizer=lambda log_probabilities, largest, largest_ids=None: ops.zeros_like(largest),
     )

@@ -131,11 +131,11 @@ def log_sum_exp(logits, largest, largest_ids=None):
     return largest - ops.log(ops.take(ops.reshape(probabilities, (-1,)), first + largest_ids))
 
 
-def top_k(values, k, terms=()):
+def top_k(values, k, addends=()):
     """Returns each sentence's `k` largest values and their indices; ties go to the lower index.
 
     The `values` of a sentence are `width` hypotheses of `size` numbers, `[batch * width, size]`,
-    without NaN, ranked as one list of `width * size` numbers, at least `k`. The tensors `terms`,
+    without NaN, ranked as one list of `width * size` numbers, at least `k`. The tensors `addends`,
     each `[batch, width]`, are added to the hypotheses first, in turn; without them the width is 1.
 
     Long lists are searched by blocks: the k largest values lie in the k blocks whose maxima are
@@ -144,11 +144,11 @@ def top_k(values, k, terms=()):
     and int32 `[batch, k]`.
     """
     size = ops.shape(values)[-1]
-    width = terms[0].shape[-1] if terms else 1
+    width = addends[0].shape[-1] if addends else 1
     block_size = _block_size(values.shape[-1], width, k)
     # Integers cannot be padded with minus infinity; they are few.
     if block_size is None or keras.backend.is_int_dtype(values.dtype):
-        return _direct_top_k(_sums(values, terms, width), k)
+        return _direct_top_k(_sums(values, addends, width), k)
     missing = -size % block_size
     if not (isinstance(missing, int) and missing == 0):
         values = ops.pad(values, [[0, 0], [0, missing]], constant_values=float("-inf"))
@@ -156,7 +156,7 @@ def top_k(values, k, terms=()):
     values = ops.reshape(values, (-1, (size + missing) // block_size, block_size))
     maxima = ops.max(values, axis=-1)  # [batch * width, blocks]
     num_blocks = ops.shape(maxima)[1]
-    _, blocks = _direct_top_k(_sums(maxima, terms, width), k)
+    _, blocks = _direct_top_k(_sums(maxima, addends, width), k)
     # Blocks in ascending order keep the order of indices, so that ties go to the lower index.
     blocks = ops.sort(blocks, axis=-1) if k > 1 else blocks  # [batch, k]
     members, starts = blocks // num_blocks, block_size * (blocks % num_blocks)
@@ -164,8 +164,8 @@ def top_k(values, k, terms=()):
     first = (width * num_blocks) * ops.expand_dims(ops.arange(batch, dtype="int32"), -1)
     # [batch * width, blocks, block_size] -> [batch * width * blocks, block_size]
     kept = ops.take(ops.reshape(values, (-1, block_size)), first + blocks, axis=0)
-    for term in terms:
-        kept = kept + ops.expand_dims(ops.take_along_axis(term, members, axis=-1), -1)
+    for addend in addends:
+        kept = kept + ops.expand_dims(ops.take_along_axis(addend, members, axis=-1), -1)
     # [batch, k, block_size] -> [batch, k * block_size]
     largest, best = _direct_top_k(ops.reshape(kept, (-1, k * block_size)), k)
     starts = ops.take_along_axis(size * members + starts, best // block_size, axis=-1)
@@ -190,12 +190,12 @@ def _block_size(size, width, k):
     return 16 * max(1, round(wanted / 16))
 
 
-def _sums(values, terms, width):
-    """Returns values `[batch * width, size]` plus the terms, as `[batch, width * size]`."""
+def _sums(values, addends, width):
+    """Returns values `[batch * width, size]` plus the addends, as `[batch, width * size]`."""
     size = ops.shape(values)[-1]
     sums = ops.reshape(values, (-1, width, size))  # [batch, width, size]
-    for term in terms:
-        sums = sums + ops.expand_dims(term, -1)
+    for addend in addends:
+        sums = sums + ops.expand_dims(addend, -1)
     return ops.reshape(sums, (-1, width * size))
 
 

@@ -175,9 +175,10 @@ class Search(Settings, family="search"):
         dtype = "float64" if "float64" in dtypes else "float32"
         check_argument(seed is None or self.is_random, "seed", "None for this search", seed)
         inputs = SearchInputs(step, state, limits, max_length, *ids, keep_sentences, dtype, seed)
-        if constraints := (*self.constraints, *constraints):
-            are_terms = [requires_terms([constraint]) for constraint in constraints]
-            if any(are_terms[:-1]) or are_terms[-1] and not self.finds_terms:
+        constraints = (*self.constraints, *constraints)
+        if constraints:
+            is_misplaced = any(requires_terms([each]) for each in constraints[:-1])
+            if is_misplaced or (requires_terms(constraints) and not self.finds_terms):
                 rule = "RequiredTerms must be the last constraint of a BeamSearch"
                 raise ValueError(f"{rule}. Received: {constraints} of {type(self).__name__}")
             inputs = constrain(inputs, constraints, self.width)

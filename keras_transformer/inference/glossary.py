@@ -215,8 +215,9 @@ def joins_of_pieces(tokenizer: Tokenizer) -> np.ndarray:
     pieces, letter = tokenizer.pieces(range(tokenizer.vocab_size)), f"[{letters_of_words()}]"
     has_spaces = any(piece.startswith(PIECE_OF_SPACE) for piece in pieces)
     is_letter = re.compile(letter).match
-    ends = [(piece[:1], piece[-1:]) for piece in pieces]
-    return np.array([[has_spaces and is_letter(c) is not None for c in two] for two in ends]).T
+    begins = [has_spaces and is_letter(piece[:1]) is not None for piece in pieces]
+    ends = [has_spaces and is_letter(piece[-1:]) is not None for piece in pieces]
+    return np.array([begins, ends])
 
 
 def _joined(text):

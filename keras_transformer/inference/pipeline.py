@@ -291,7 +291,8 @@ class Pipeline(abc.ABC):
             for index, hypotheses in zip(indices, batch_answers, strict=True):
                 answers[index] = hypotheses
                 num_left[owners[index]] -= 1
-                num_done += not num_left[owners[index]]
+                if not num_left[owners[index]]:
+                    num_done += 1
             if progress is not None:
                 progress(num_done, num_texts)
         return answers

@@ -466,9 +466,9 @@ def _encode_words(tokenizer, name, texts):
     for text in _checked_texts(name, texts):
         code = next((code for code in tokenizer.languages if text.startswith(code)), "")
         # Each word is encoded after the language of its text, which only the first keeps.
-        words = [code * (number > 0) + word for number, word in enumerate(text.split())]
+        words = [code + word if number else word for number, word in enumerate(text.split())]
         pieces = tokenizer.encode_batch(words)
-        num_before = bool(code) + len(tokenizer.beginning)
+        num_before = len(tokenizer.beginning) + (1 if code else 0)
         pieces[1:] = [word[num_before:] for word in pieces[1:]]
         ids.append([token for word in pieces for token in word])
         lengths.append(list(map(len, pieces)))

@@ -233,7 +233,7 @@ def attend_in_window(
         blocks.neighbors(key, 2),
         blocks.neighbors(value, 2),
         attention_mask=blocks.mask(attention_mask),
-        distances=position and position.between(blocks.queries, blocks.keys),
+        distances=None if position is None else position.between(blocks.queries, blocks.keys),
         **options,
     )
     if not returns_weights:

@@ -44,8 +44,11 @@ class GrowingCache(NamedTuple):
         """Returns the cache with all positions in its first part."""
         if len(self.keys) == 1:
             return self
-        pairs = ((ops.concatenate(parts, axis=2), parts[1][:, :, :0]) for parts in self)
-        return GrowingCache(*pairs)
+
+        def merge(parts):
+            return ops.concatenate(parts, axis=2), parts[1][:, :, :0]
+
+        return GrowingCache(merge(self.keys), merge(self.values))
 
 
 class FixedCache(NamedTuple):

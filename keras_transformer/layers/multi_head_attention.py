@@ -197,7 +197,9 @@ class MultiHeadAttention(CompositeLayer):
             window = self.sliding_window, use_causal_mask, self.position
             outputs = attend_in_window(self.attention, *states, *window, **options)
         else:
-            distances = self.position and self.position.between(positions, positions)
+            distances = None
+            if self.position is not None:
+                distances = self.position.between(positions, positions)
             options |= {"use_causal_mask": use_causal_mask, "distances": distances}
             outputs = self.attention(*states, **options)
         outputs, scores = outputs if return_attention_scores else (outputs, None)
@@ -289,9 +291,14 @@ class MultiHeadAttention(CompositeLayer):
             # On JAX and torch Keras computes float64 in float32.
             states = (ops.cast(x, self.compute_dtype) for x in self._project_value(value, key))
             return caches.CompleteCache(*states)
-        sizes = (batch_size, self.num_heads), (self.key_dim, self.value_dim)
-        options = max_length, self.sliding_window, self.query_dense.kernel
-        return caches.empty_cache(*sizes, self.compute_dtype, *options)
+        return caches.empty_cache(
+            leading=(batch_size, self.num_heads),
+            dims=(self.key_dim, self.value_dim),
+            dtype=self.compute_dtype,
+            max_length=max_length,
+            window=self.sliding_window,
+            weight=self.query_dense.kernel,
+        )
 
     def _attend_to_extended(self, queries, cache, mask, is_causal):
         """Returns the outputs of queries whose own keys are the last ones in the cache."""
@@ -299,7 +306,9 @@ class MultiHeadAttention(CompositeLayer):
         if mask is not None and self.sliding_window is not None:
             mask = cache.last_columns(mask)
         mask = combine_masks(mask, cache.mask(num_queries, is_causal))
-        distances = self.position and self.position.between(*cache.positions(num_queries))
+        distances = None
+        if self.position is not None:
+            distances = self.position.between(*cache.positions(num_queries))
         states = queries, cache.keys, cache.values
         return self.attention(*states, attention_mask=mask, distances=distances)
 

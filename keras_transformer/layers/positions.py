@@ -260,8 +260,8 @@ class RotaryPosition(AttentionPosition):
         dim, dtype = states.shape[-1], at_least_float32(self.compute_dtype)
         frequencies = float(self.max_wavelength) ** (-np.arange(0, dim, 2) / dim)
         angles = position_angles(positions, frequencies, dtype)  # [length, dim / 2]
-        waves = (ops.cast(wave(angles), states.dtype) for wave in (ops.cos, ops.sin))
-        cosines, sines = (ops.repeat(wave, 2, axis=-1) for wave in waves)
+        cosines = ops.repeat(ops.cast(ops.cos(angles), states.dtype), 2, axis=-1)
+        sines = ops.repeat(ops.cast(ops.sin(angles), states.dtype), 2, axis=-1)
         even, odd = states[..., 0::2], states[..., 1::2]
         perpendicular = ops.reshape(ops.stack([-odd, even], axis=-1), ops.shape(states))
         return states * cosines + perpendicular * sines

@@ -141,9 +141,11 @@ class TiedEmbedding(CompositeLayer):
             matrix, bias = self.output_weights(embeddings)
             logits = ops.matmul(states, ops.transpose(matrix))
         else:
-            bias, part = self.bias, self.embedding
-            is_plain = part.quantization_mode is None
-            logits = part(states, reverse=True) if is_plain else self._quantized_logits(states)
+            bias = self.bias
+            if self.embedding.quantization_mode is None:
+                logits = self.embedding(states, reverse=True)
+            else:
+                logits = self._quantized_logits(states)
         return logits if bias is None else logits + ops.cast(bias, logits.dtype)
 
     def _quantized_logits(self, states):

@@ -137,8 +137,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         axes = ", ".join(f"axis {axis} of `y_pred`" for axis in range(len(logits.shape) - 1))
         check_shape("y_true", labels, f"[{axes}]", *logits.shape[:-1])
         smoothing = uniform_share(self.label_smoothing, logits.shape[-1], self.convention)
-        is_tensorflow = keras.backend.backend() == "tensorflow"
-        return (fused_cross_entropy if is_tensorflow else cross_entropy)(labels, logits, smoothing)
+        if keras.backend.backend() == "tensorflow":
+            return fused_cross_entropy(labels, logits, smoothing)
+        return cross_entropy(labels, logits, smoothing)
 
     def get_config(self) -> dict:
         config = {"label_smoothing": self.label_smoothing, "convention": self.convention}

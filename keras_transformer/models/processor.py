@@ -54,7 +54,10 @@ def device_kind() -> str:
 
 
 def _gpu_capability():
-    """Returns the compute capability of the first GPU, `(0, 0)` of other makers; None without."""
+    """Returns the compute capability of the first GPU; None if there is none.
+
+    GPUs of other makers than NVIDIA have `(0, 0)`.
+    """
     if keras.backend.backend() == "torch":
         import torch
 

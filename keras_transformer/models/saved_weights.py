@@ -31,21 +31,23 @@ def stored_weights(
     bfloat16 only, where they make products faster. `for_amx` says whether the SavedModel is for a
     processor with AMX; None stands for this processor.
     """
+    if for_amx is None:
+        for_amx = has_amx()
     # Without AMX, small kernels are faster in Keras' own order; large ones are read in parts.
-    smallest = 1 if (has_amx() if for_amx is None else for_amx) else _LARGE
+    smallest = 1 if for_amx else _LARGE
     # A quantized map, and one with LoRA, computes its kernel itself.
     maps = [part for part in all_maps(model) if is_plain(part)]
     kernels = {id(part.kernel) for part in maps if isinstance(part, keras.layers.Dense)}
     plain: list[Any] = []
     groups: list[Any] = []
     for weight in model.weights:
-        kernel = _KERNEL.fullmatch(weight.path)
+        match = _KERNEL.fullmatch(weight.path)
         is_half = keras.backend.standardize_dtype(weight.dtype) == "bfloat16"
         is_large = id(weight) in kernels and math.prod(weight.shape) >= smallest
-        if not (kernel and is_half and is_large):
+        if not (match and is_half and is_large):
             plain.append(weight)
         # Queries, keys and values of self-attention are one product.
-        elif kernel[1] in ("key", "value") and groups and groups[-1][0].shape[0] == weight.shape[0]:
+        elif match[1] in ("key", "value") and groups and groups[-1][0].shape[0] == weight.shape[0]:
             groups[-1].append(weight)
         else:
             groups.append([weight])

@@ -201,7 +201,8 @@ class Transformer(MicroBatchModel):
         if width == 1 or not self._beams_share_a_cache:
             cache = self.decoder.make_cache(encoder_outputs, batch * width, max_length)
             return DecodingState(cache, source_mask)
-        cache = self.decoder.make_cache(encoder_outputs, batch, max_length and max_length * width)
+        num_slots = None if max_length is None else max_length * width
+        cache = self.decoder.make_cache(encoder_outputs, batch, num_slots)
         length = max_length or cache.blocks[0].self_attention.length  # 0 if it grows.
         slots = ops.full((batch, width, length), -1, dtype="int32")
         return SharedDecodingState(cache, source_mask, slots)

@@ -191,13 +191,13 @@ class WellFormedTrees:
         if len(shapes[0]) != 1 or len(set(shapes)) > 1:
             rule = "`openings`, `closings` and `words` must have the shape [vocabulary]"
             raise ValueError(f"{rule}. Received: shapes {shapes}")
-        num_roles = (self.openings >= 0) * 1 + (self.closings >= 0) + self.words
+        num_roles = np.sum([self.openings >= 0, self.closings >= 0, self.words], axis=0)
         if num_roles.max() > 1:
             raise ValueError(
                 "A token must open a constituent, close one, or stand for a word. "
                 f"Received: token {num_roles.argmax()} with several of these roles"
             )
-        numbers = np.asarray(self.words - 1 if numbers is None else numbers, "int32")
+        numbers = np.asarray(np.where(self.words, 0, -1) if numbers is None else numbers, "int32")
         self._num_numbers = max(int(numbers.max()) + 1, 1)
         self._first_word = _FIRST_CLOSING + self.closings.max() + 1
         self._classes = np.select(

@@ -126,8 +126,10 @@ def to_texts(
     is_rows = "instances" in request
     values = request["instances" if is_rows else "inputs"]
     if is_rows and not (values and isinstance(values, list)):
-        rules = "Expecting 'instances' to be an list/array", "No values in 'instances' array"
-        raise RequestError(f"{_shown(request)} {rules[values == []]}")
+        rule = "Expecting 'instances' to be an list/array"
+        if values == []:
+            rule = "No values in 'instances' array"
+        raise RequestError(f"{_shown(request)} {rule}")
     have_names = _has_names(values[0] if is_rows else values)
     if not have_names and len(names) > 1:
         rule = "is a plain list, but expecting named values as multiple input tensors required"

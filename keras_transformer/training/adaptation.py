@@ -163,8 +163,9 @@ class StartingModel:
             layers = transformer.source_embedding, model.source_embedding
             _copy_rows(*layers, pair.source, [known.source], report)
         layers = transformer.target_embedding, model.target_embedding
-        # An imported model has two tokenizers of one vocabulary.
-        known_tokenizers = [known.of_target, known.source][: 1 + pair.is_shared]
+        known_tokenizers = [known.of_target]
+        if pair.is_shared:  # An imported model has two tokenizers of one vocabulary.
+            known_tokenizers.append(known.source)
         _copy_rows(*layers, pair.of_target, known_tokenizers, report)
 
 

@@ -90,12 +90,12 @@ class Evaluations:
 
     def _report_row(self, row):
         texts = [text.format(row[name]) for name, text in _FIGURES.items() if name in row]
-        valid, *others = [self._figures_text(row, name) for name in self._plan.scores] or [""]
-        texts += [valid] if valid else []
+        lines = [self._figures_text(row, name) for name in self._plan.scores]
+        texts += lines[:1]
         if "tokens_per_second" in row:
             texts.append(f"{row['tokens_per_second']:,} tokens/s")
         self._report("  ".join(texts))
-        for line in others:
+        for line in lines[1:]:
             self._report(line)
         if self._score is not None and f"valid_{self._score.name}" in row:
             for line in self._score.sample_lines():
@@ -198,15 +198,18 @@ class Evaluations:
         score = self._score
         selects = self._plan.settings.select_best and bool(self._plan.data.valid_batches)
         candidates: list[tuple[float, str, Path]] = []
+        errors: list[UserError] = []
         # As a list, because LoRA's moving average belongs to the matrices before any are loaded.
         for name, path, size in list(self._candidates(files)):
             if not selects and (candidates or path == checkpoints.best_path):
                 break
-            if damage := self._load_candidate(name, path, files[-size:]):
+            error = self._load_candidate(name, path, files[-size:])
+            if error is not None:
+                errors.append(error)
                 continue
             candidates.append((self._quality(name) if selects else 0.0, name, path))
         if not candidates:
-            raise damage
+            raise errors[-1]
         # Of equal candidates, `max` returns the first: the average over the first window.
         quality, name, path = max(candidates, key=lambda candidate: candidate[0])
         load_weights_only(self._model, path)

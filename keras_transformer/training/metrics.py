@@ -29,11 +29,11 @@ class _TokenMean(keras.metrics.Mean):
         check_shape("y_pred", y_pred, "[batch, length, V]")
         labels = ops.cast(y_true, "int32")
         values = ops.cast(self.token_values(labels, ops.convert_to_tensor(y_pred)), self.dtype)
-        counts = labels if sample_weight is None else ops.convert_to_tensor(sample_weight)
-        counts = ops.broadcast_to(counts > 0, ops.shape(values))
+        weights = labels if sample_weight is None else ops.convert_to_tensor(sample_weight)
+        is_counted = ops.broadcast_to(weights > 0, ops.shape(values))
         # Keras takes the mean of each row first, so that a token of a wide batch would count less.
-        values, counts = (ops.reshape(array, (-1,)) for array in (values, counts))
-        super().update_state(ops.where(counts, values, 0.0), ops.cast(counts, self.dtype))
+        values, is_counted = (ops.reshape(array, (-1,)) for array in (values, is_counted))
+        super().update_state(ops.where(is_counted, values, 0.0), ops.cast(is_counted, self.dtype))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

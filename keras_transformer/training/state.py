@@ -152,7 +152,8 @@ class TrainingState:
         progress.validation_id = validation_id
         # An interrupted evaluation is repeated: its row, if it was written, is removed.
         if group.is_first:
-            self.history.start(self.progress.step - bool(self.progress.unfinished_row))
+            step = self.progress.step
+            self.history.start(step - 1 if self.progress.unfinished_row else step)
             # Some settings may differ from those of the last run.
             self.plan.saved_settings.save(self.plan.output, self.plan.fingerprint)
 
@@ -344,8 +345,9 @@ def _make_model(plan, report):
     if plan.start is not None and not plan.resumes:
         plan.start.copy_weights(transformer, report)
     for part in settings.freeze or ():
-        for side in ("source_", "target_") if part == "embedding" else ("",):
-            getattr(transformer, side + part).trainable = False
+        names = ("source_embedding", "target_embedding") if part == "embedding" else (part,)
+        for name in names:
+            getattr(transformer, name).trainable = False
     if settings.lora is not None:
         enable_lora(transformer, settings.lora)
     packed = bool(plan.data.packed_width)

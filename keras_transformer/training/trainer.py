@@ -200,20 +200,20 @@ def _train(plan, state, signals, callbacks, report, report_progress) -> Training
             report(line)
         if plan.start is not None and not progress.step and plan.scores:
             start_row = evaluations.start()
-    while round_ := plan.next_round(progress):
-        round_ = state.fit(round_, callbacks)
+    while planned := plan.next_round(progress):
+        done = state.fit(planned, callbacks)
         if start_row is not None:
             evaluations.write(start_row)
             start_row = None
-        if round_.saves:
+        if done.saves:
             state.save_weights()
-        if round_.evaluates:
+        if done.evaluates:
             progress.unfinished_row = state.training_row()
-        if round_.saves or round_.evaluates or callbacks.signal is not None:
+        if done.saves or done.evaluates or callbacks.signal is not None:
             state.save()
         if callbacks.signal is not None:
             break
-        if round_.evaluates:
+        if done.evaluates:
             _evaluate(state, evaluations, signals)
         if state.model.stop_training:
             break
@@ -333,7 +333,7 @@ def _finish(plan, state, evaluations) -> TrainingResult:
 
 
 def _valid_corpora(valid_corpus, also_valid):
-    """Returns the validation corpora by name, first the one that chooses."""
+    """Returns the validation corpora by name; "valid", the first, decides the final weights."""
     if also_valid.keys() & {"train", "valid"} or (also_valid and valid_corpus is None):
         rule = "`also_valid` has names other than 'train' and 'valid', and needs `valid_corpus`"
         raise ValueError(f"{rule}. Received: {', '.join(also_valid)}")

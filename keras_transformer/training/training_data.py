@@ -26,9 +26,8 @@ class TrainingData:
     """The batches of a training, and what they say about its text."""
 
     batches: TokenBatches
-    valid_batches: Mapping[
-        str, list
-    ]  # by the name of the validation set, first the one that chooses
+    # By name of the validation set; "valid", if it is given, is the first and decides the weights.
+    valid_batches: Mapping[str, list]
     packed_width: int  # of a row with several pairs; 0 for one pair in each row
     steps_per_epoch: int
     tokens_per_step: float  # target tokens of an average step, padding not counted
