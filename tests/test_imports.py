@@ -65,6 +65,10 @@ def test_an_import_after_keras_changes_nothing_else_and_no_heavy_package_comes()
     run(program, "keras", KERAS_BACKEND="tensorflow")
 
 
+def test_errors_about_published_models_come_before_keras():
+    run("import keras_transformer.bridges.hub, sys; assert 'keras' not in sys.modules")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["tiny", "small"])  # Muon and Adam
 def test_another_process_loads_a_compiled_model(preset, tmp_path):

@@ -11,7 +11,6 @@ import numpy as np
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import read_json
-from keras_transformer.inference.model_directory import reading_values
 
 # The architectures that can be imported, by `model_type`.
 KINDS = {"marian": "OPUS-MT", "m2m_100": "M2M100 and NLLB-200", "mbart": "mBART-50"}
@@ -74,14 +73,7 @@ def _find_weights(folder):
         if (folder / name).is_file():
             paths = [folder / name]
         elif (index := folder / f"{name}.index.json").is_file():
-            with reading_values(index):
-                # Names alone: a file elsewhere is none of the model's.
-                names = {
-                    pathlib.Path(part).name for part in read_json(index)["weight_map"].values()
-                }
-            paths = [folder / part for part in sorted(names)]
-            if lacking := [path.name for path in paths if not path.is_file()]:
-                raise UserError(f"{str(index)!r} names files that are missing: {lacking}")
+            paths = _parts(index)
         else:
             continue
         if name == _WEIGHTS and importlib.util.find_spec("torch") is None:
@@ -90,6 +82,21 @@ def _find_weights(folder):
         return paths
     rule = f"A model has its weights in {_SAFE_WEIGHTS} or {_WEIGHTS}, or in parts with an index"
     raise UserError(f"{rule}. Received: {str(folder)!r} with neither")
+
+
+def _parts(index):
+    """Returns the files that an index of weights names."""
+    try:
+        # Names alone: a file elsewhere is none of the model's.
+        names = {pathlib.Path(part).name for part in read_json(index)["weight_map"].values()}
+    except (LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{str(index)!r} is damaged: {one_line(error)}") from error
+    paths = [index.with_name(name) for name in sorted(names)]
+    if not paths:
+        raise UserError(f"{str(index)!r} is damaged: it names no files")
+    if lacking := [path.name for path in paths if not path.is_file()]:
+        raise UserError(f"{str(index)!r} names files that are missing: {lacking}")
+    return paths
 
 
 def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:

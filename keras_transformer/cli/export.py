@@ -171,11 +171,13 @@ def run_serve(arguments):
 
 def _example(model):
     """Returns an instance for a request: a text, with languages if the model has a choice."""
+    from keras_transformer.data.languages import LANGUAGES
+
     text = _example_text(model.path)
     if model.pipeline is not None and (codes := model.pipeline.source_tokenizer.languages):
         text = f"{codes[0]} {text}"
     names = model.signatures["serving_default"].inputs
-    return text if len(names) == 1 else dict.fromkeys(names, "") | {names[0]: text}
+    return text if len(names) == 1 else {n: "" if n in LANGUAGES else text for n in names}
 
 
 def _example_text(directory):

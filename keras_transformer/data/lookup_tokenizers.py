@@ -1,7 +1,6 @@
 """Tokenizers that look pieces up in a vocabulary: of split text, or of a SentencePiece model."""
 
 import base64
-import binascii
 import collections
 import copy
 import functools
@@ -278,7 +277,7 @@ class MappedTokenizer(_LookupTokenizer):
             arguments = model, list(values["pieces"]), list(values["languages"])
             # Files of older versions lack these.
             controls, prefix = list(values.get("controls", ())), str(values.get("prefix", ""))
-        except (ValueError, LookupError, TypeError, RecursionError, binascii.Error) as error:
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise UserError("The file of the tokenizer is damaged.") from error
         return cls(*arguments, controls, prefix)
 

@@ -193,7 +193,8 @@ class Pipeline(abc.ABC):
             target_language: Code of the language of the answers.
 
         Raises:
-            UserError: If the model has no such language, or there is a shortlist.
+            UserError: If the model has no such language, or it is another one than that
+                of the shortlist.
 
         Example:
 
@@ -201,8 +202,6 @@ class Pipeline(abc.ABC):
         >>> translator = Translator.load("models/m2m100")  # doctest: +SKIP
         >>> translator.with_languages("fr", "zu").translate(["Un chien court."])  # doctest: +SKIP
         """
-        if self._inference.shortlist is not None:
-            raise UserError("A shortlist is for one pair of languages: choose others without it.")
         other = copy.copy(self)
         # The copy shares the model and the compiled functions.
         other._inference = copy.copy(self._inference)
@@ -210,6 +209,9 @@ class Pipeline(abc.ABC):
             other.source_tokenizer = self.source_tokenizer.with_language(source_language)
         if target_language is not None:
             other.target_tokenizer = self.target_tokenizer.with_language(target_language)
+        pairs = [(p.source_tokenizer.language, p.target_tokenizer.language) for p in (self, other)]
+        if self._inference.shortlist is not None and pairs[0] != pairs[1]:
+            raise UserError("A shortlist is for one pair of languages: choose others without it.")
         return other
 
     def max_lengths(self, num_tokens: Tensor) -> Tensor:

@@ -124,7 +124,7 @@ def segment_mask(query_segments: Tensor, key_segments: Tensor) -> Tensor:
 
 
 def segment_positions(segments: Tensor) -> Tensor:
-    """Returns each token's position in its segment, from 0, int32 `[batch, length]`.
+    """Returns each token's position in its segment, from 0, int32 `[batch, length]`; 0 on padding.
 
     The tokens of a segment must be adjacent.
     """
@@ -132,4 +132,6 @@ def segment_positions(segments: Tensor) -> Tensor:
     positions = ops.cumsum(ops.ones_like(segments), axis=1)
     is_earlier = ops.expand_dims(positions, 1) < ops.expand_dims(positions, 2)
     earlier = ops.logical_and(segment_mask(segments, segments), is_earlier)
+    # A row may be wider than a table of learned positions, which its padding must not leave.
+    earlier = ops.logical_and(earlier, ops.expand_dims(ops.not_equal(segments, 0), 2))
     return ops.sum(ops.cast(earlier, "int32"), axis=2)

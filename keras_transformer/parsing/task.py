@@ -196,11 +196,15 @@ class ParsingTask(Task):
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
+        from keras_transformer.inference.model_directory import read_config
         from keras_transformer.training.scores import beam_search
 
-        search = beam_search(recipe, recipe.beam_size)
-        linearization = _linearization(settings)
-        return self.pipeline(model, *tokenizers, linearization, search=search, recipe=recipe)
+        options = {"search": beam_search(recipe, recipe.beam_size), "recipe": recipe}
+        if settings.start_from is not None:
+            start = read_config(settings.start_from)
+            names = "extra_length", "max_source_length"
+            options |= {name: start[name] for name in names if name in start}
+        return self.pipeline(model, *tokenizers, _linearization(settings), **options)
 
 
 def _linearization(settings):

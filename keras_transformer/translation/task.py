@@ -104,5 +104,7 @@ class TranslationTask(Task):
 
         options = {"search": beam_search(recipe, recipe.beam_size), "recipe": recipe}
         if settings.start_from is not None:
-            options["origin"] = read_config(settings.start_from).get("origin")
+            start = read_config(settings.start_from)
+            names = "origin", "extra_length", "max_source_length"
+            options |= {name: start[name] for name in names if name in start}
         return self.pipeline(model, *tokenizers, sentence_profile=sentence_profile, **options)

@@ -192,8 +192,15 @@ def test_weights_in_several_files(name, published, tmp_path):
     for found, want in zip(weights, translator.model.get_weights(), strict=True):
         np.testing.assert_array_equal(found, want)
     (copy / file).unlink()
-    with pytest.raises(UserError, match=f"index.json' names files that are missing: .'{file}'"):
-        load_opus_mt(copy)
+    for index, message in (
+        ({"weight_map": parts}, f"names files that are missing: .'{file}'"),
+        ({}, "is damaged: 'weight_map'"),
+        ({"weight_map": {}}, "is damaged: it names no files"),
+        ({"weight_map": {"a": 1}}, "is damaged"),
+    ):
+        (copy / f"{name}.index.json").write_text(json.dumps(index))
+        with pytest.raises(UserError, match=f"{name}.index.json' {message}"):
+            load_opus_mt(copy)
 
 
 def test_a_source_has_at_most_the_published_positions(published, tmp_path):

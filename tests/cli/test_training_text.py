@@ -52,7 +52,7 @@ def test_columns_of_a_tsv_file_come_in_any_order(
     succeed("train", "--tsv", path, "--valid-tsv", valid, "--columns", columns, "--output",
             tmp_path / "out")  # fmt: skip
     [(train_pairs, valid_pairs)] = trained
-    assert train_pairs == [pair[::-1] for pair in PAIRS] if swap else PAIRS
+    assert train_pairs == ([pair[::-1] for pair in PAIRS] if swap else PAIRS)
     assert valid_pairs == [("eins", "one") if swap else ("one", "eins")]
 
 

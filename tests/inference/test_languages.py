@@ -134,6 +134,7 @@ def test_wrong_languages_are_refused(translator, tmp_path):
         np.full((size, 2), 3, "int32"), np.arange(9, dtype="int32"), size, 0
     )
     assert translator.shortlist is None
+    assert chosen.with_languages("fr").shortlist is chosen.shortlist
     with pytest.raises(UserError, match="A shortlist is for one pair of languages"):
         chosen.with_languages("en")
     plain = train_sentencepiece(["a red house", "blue house"], vocab_size=280)
@@ -178,14 +179,18 @@ def test_a_saved_model_has_a_language_for_each_text(translator, other, tmp_path)
 @pytest.mark.usefixtures("slow_bfloat16")
 def test_a_server_takes_the_languages_of_each_text(translator, other, tmp_path):
     from keras_transformer.cli.export import _example
-    from keras_transformer.serving.models import ServedModel
+    from keras_transformer.serving.models import ServedModel, Signature
     from tests.serving.echo import serving
 
     translator.save(tmp_path)
     model = ServedModel("model", 1, tmp_path)
     model.warm_up()
     text = "He wants to sell three lamps."
-    assert _example(model) == {"text": text, "source_language": "", "target_language": ""}
+    expected = {"text": text, "source_language": "", "target_language": ""}
+    assert _example(model) == expected
+    saved = ServedModel("saved", 1, tmp_path)  # of a SavedModel, whose inputs are sorted
+    saved.pipeline, saved.signatures = None, {"serving_default": Signature(sorted(expected), None)}
+    assert _example(saved) == expected
     with serving(model) as client:
         assert client.predict({"instances": [_example(model)]}, "model")[0] == 200
         rows = [

@@ -13,4 +13,6 @@ def test_tokens_see_their_own_segment_from_its_first_position_on():
     np.testing.assert_array_equal(array(segment_mask(SEGMENTS, SEGMENTS[:, :3])), expected)
     positions = array(segment_positions(SEGMENTS))
     np.testing.assert_array_equal(positions, [[0, 1, 0, 0], [0, 0, 1, 2]])
+    padding = np.array([[1, 1, 0, 0, 0]], "int32")
+    np.testing.assert_array_equal(array(segment_positions(padding)), [[0, 1, 0, 0, 0]])
     assert tuple(segment_positions(np.ones((2, 0), "int32")).shape) == (2, 0)

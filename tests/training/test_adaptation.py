@@ -67,6 +67,15 @@ def test_frozen_parts_stay_as_they_were_and_are_trained_again_later(tmp_path, ge
     assert len(loaded.trainable_weights) == len(loaded.weights) == sum(counts.values())
 
 
+def test_an_adapted_model_keeps_its_limits(tmp_path, general):
+    tokenizer = SubwordTokenizer(WORDS)
+    limits = {"extra_length": 7, "max_source_length": 40}
+    Translator(general[1], tokenizer, **limits).save(tmp_path / "general")
+    start = {"start_from": str(tmp_path / "general"), "model": {}, "max_steps": 1}
+    translator = run(tmp_path / "adapted", **start).translator
+    assert (translator.extra_length, translator.max_source_length) == (7, 40)
+
+
 def test_lora_changes_the_maps_by_its_rank_and_resumes(tmp_path, general):
     start = {"start_from": general[0], "model": {}, "lora": 2, "checkpoint_every": 1}
     lines: list = []
