@@ -5,14 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import (
-    Decoder,
-    DecoderBlock,
-    Encoder,
-    EncoderBlock,
-    MultiHeadAttention,
-    TiedEmbedding,
-)
+from keras_transformer.layers import MultiHeadAttention
 from keras_transformer.training import LossModel
 from tests.closeness import assert_close
 from tests.composition.answers import answer, tiny_transformer
@@ -22,7 +15,6 @@ from tests.composition.test_encoder_only_classifier import make_classifier
 pytestmark = pytest.mark.tensorflow_only("the formats of `Model.export`")
 
 IDS = np.array([[5, 6, 7, 3], [9, 3, 0, 0], [4, 4, 3, 0]], "int32")
-FLOATS = np.random.default_rng(1).normal(size=(3, 4, 6)).astype("float32")
 
 
 @keras.saving.register_keras_serializable(package="test_export")
@@ -42,29 +34,10 @@ class Tagger(keras.Model):
         return self.head(states)
 
 
-def make_functional_language_model():
-    tokens = keras.Input((None,), dtype="int32")
-    embedding = TiedEmbedding(12, 16)
-    block = DecoderBlock(num_heads=2, intermediate_dim=32)
-    # One block twice: its weights are shared.
-    states = Decoder([block, block])(embedding(tokens), padding_mask=ops.not_equal(tokens, 0))
-    return keras.Model(tokens, embedding(states, reverse=True))
-
-
-def make_encoder_of_floats():
-    """A model of features that are no embeddings, such as those of images."""
-    inputs = keras.Input((None, 6))
-    states = keras.layers.Dense(16)(inputs)
-    blocks = [EncoderBlock(num_heads=2, intermediate_dim=32) for _ in range(2)]
-    return keras.Model(inputs, Encoder(blocks, dropout=0.1)(states))
-
-
 MODELS = {
     "classifier": (make_classifier, IDS),
-    "functional_language_model": (make_functional_language_model, IDS),
     "subclassed_language_model": (LanguageModel, IDS),
     "tagger": (Tagger, IDS),
-    "encoder_of_floats": (make_encoder_of_floats, FLOATS),
     "transformer": (tiny_transformer, {"source": IDS, "target": IDS}),
     "pre_norm_learned_transformer": (
         lambda: tiny_transformer(

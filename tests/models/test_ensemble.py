@@ -1,9 +1,6 @@
 """An ensemble decodes and scores by the renormalized average of its models' log-probabilities."""
 
-import math
-
 import keras
-import numpy as np
 import pytest
 from keras import ops
 
@@ -14,6 +11,7 @@ from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble
 from keras_transformer.models.ensemble import copy_of
 from tests.closeness import assert_all_close, assert_close
+from tests.oracle.search import greedy_search, log_softmax
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
 TEXTS = [sentence(1 + seed % 7, seed) for seed in range(12)]
@@ -22,18 +20,13 @@ TEXTS = [sentence(1 + seed % 7, seed) for seed in range(12)]
 def log_probabilities(model, source, prefix):
     """The model's own log-probabilities of the next token, in float64 and plain Python."""
     ids = {"source": ops.array([source]), "target": ops.array([prefix])}
-    logits = [float(x) for x in ops.convert_to_numpy(model(ids, training=False))[0, -1]]
-    largest = max(logits)
-    normalizer = largest + math.log(sum(math.exp(x - largest) for x in logits))
-    return [x - normalizer for x in logits]
+    return log_softmax(ops.convert_to_numpy(model(ids, training=False))[0, -1].tolist())
 
 
 def averaged(models, source, prefix):
     """The average of the models' log-probabilities, renormalized."""
     each = [log_probabilities(model, source, prefix) for model in models]
-    mean = [sum(values) / len(models) for values in zip(*each, strict=True)]
-    normalizer = math.log(sum(math.exp(x) for x in mean))
-    return [x - normalizer for x in mean]
+    return log_softmax([sum(values) / len(models) for values in zip(*each, strict=True)])
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +43,13 @@ def translator(models):
 def test_greedy_search_takes_the_best_of_the_average(models, translator):
     for text, found in zip(TEXTS[:2], translator.hypotheses(TEXTS[:2]), strict=True):
         source = [*translator.source_tokenizer.encode(text), EOS_ID]
-        prefix, total = [BOS_ID], 0.0
-        while len(prefix) - 1 < len(source) - 1 + 4 and prefix[-1] != EOS_ID:
-            values = averaged(models, source, prefix)
-            prefix.append(int(np.argmax(values)))
-            total += values[prefix[-1]]
-        assert list(found[0].tokens) == prefix[1:]
-        assert_close(found[0].log_probability, total, scale=1.0)
+
+        def following(tokens, source=source):
+            return averaged(models, source, [BOS_ID, *tokens])
+
+        [expected] = greedy_search(following, len(source) - 1 + 4, EOS_ID)
+        assert found[0].tokens == expected.tokens
+        assert_close(found[0].log_probability, expected.log_probability, scale=1.0)
 
 
 def test_attention_has_the_heads_of_all_models(models):

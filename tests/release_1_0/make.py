@@ -1,28 +1,15 @@
-"""Files as version 1.0 writes them. Run once, with that version: python -m tests.release_1_0.make
+"""Models and trainings as version 1.0 wrote them to `files.tar.xz`, and what they answer.
 
-Writes `files.tar.xz` beside this file: model directories of a translator and a parser, SavedModels
-in float32 and bfloat16, weights and `.keras` files of a `Transformer` and of a model that a user
-composed of layers, the states of two trainings that were interrupted after step 5 and the weights
-that they reach when they go on to step 8, and the answers of all.
+Commit 50137e2a has the program that wrote the file.
 """
 
-import contextlib
-import json
-import os
 import pathlib
-import shutil
-import signal
-import tarfile
-import tempfile
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.data import PairsCorpus, train_sentencepiece
-from keras_transformer.decoding import BeamSearch
-from keras_transformer.export import export_saved_model
-from keras_transformer.inference import Translator
+from keras_transformer.data import PairsCorpus
 from keras_transformer.layers import (
     AdditiveAttention,
     Decoder,
@@ -34,21 +21,9 @@ from keras_transformer.layers import (
     RelativePosition,
     TiedEmbedding,
 )
-from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
-from keras_transformer.training import (
-    LabelSmoothedCrossEntropy,
-    TrainingSettings,
-    make_optimizer,
-    train,
-)
-from tests.release_0_1.make import (
-    SMALL,
-    TEXTS,
-    WORDS,
-    make_parser,
-    parser_answers,
-    translator_answers,
-)
+from keras_transformer.models import Transformer, TransformerConfig
+from keras_transformer.training import TrainingSettings, train
+from tests.release_0_1.make import SMALL, TEXTS, WORDS
 
 ARCHIVE = pathlib.Path(__file__).parent / "files.tar.xz"
 CONFIG = {
@@ -78,18 +53,6 @@ def randomize(model):
         scale = (sum(weight.shape) / 2) ** -0.5
         weight.assign(weight + generator.normal(0.0, scale, weight.shape))
     return model
-
-
-def make_translator():
-    """Returns a translator with biases, pre-norm, rotary positions and BPE."""
-    tokenizer = train_sentencepiece([text for pair in PAIRS for text in pair], 290)
-    model = randomize(Transformer(TransformerConfig(tokenizer.vocab_size, **CONFIG)))
-    # Words rather than single bytes, which have the ids 4 to 259.
-    table = model.target_embedding.get_weights()[0]
-    table[4:260] *= 0.05
-    model.target_embedding.set_weights([table])
-    recipe = TrainingRecipe(warmup_steps=7, r_drop=1.0)
-    return Translator(model, tokenizer, search=BeamSearch(2, 0.6), extra_length=5, recipe=recipe)
 
 
 def make_transformer():
@@ -175,13 +138,12 @@ TRAININGS = {
 }
 
 
-def train_translator(directory, kind, report=lambda line: None, stop_after=None):
-    """Trains to step 8, or is interrupted one step after `stop_after`."""
+def train_translator(directory, kind, report=lambda line: None):
+    """Trains to step 8."""
     changes = dict(TRAININGS[kind])
     recipe = {"tokens_per_batch": 64, "warmup_steps": 4, "average_checkpoints": 3}
     recipe["peak_learning_rate"] = 0.004  # that of the preset in 1.0
-    if hasattr(TrainingRecipe, "optimizer"):  # of newer versions
-        recipe["optimizer"] = "adam"
+    recipe["optimizer"] = "adam"
     settings = TrainingSettings.from_dict(
         {
             "preset": "tiny",
@@ -196,58 +158,5 @@ def train_translator(directory, kind, report=lambda line: None, stop_after=None)
         }
     )
 
-    def stop(batch, logs):
-        if int(callback.model.optimizer.iterations) == stop_after:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    callback = keras.callbacks.LambdaCallback(on_train_batch_end=stop)
     corpus = PairsCorpus(PAIRS)
-    return train(directory, corpus, corpus, settings, callbacks=[callback], report=report)
-
-
-def main():
-    from keras_transformer.layers.kernels import stored_kernels
-
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder)
-        keras.utils.set_random_seed(3)
-        translator, parser = make_translator(), make_parser()
-        translator.save(root / "translator")
-        randomize(parser.model)
-        parser.save(root / "parser")
-        answers = {"translator": translator_answers(translator), "parser": parser_answers(parser)}
-        # The weights as a processor with AMX stores them; without it, they are as in float32.
-        stored_kernels.has_amx = lambda: True
-        for dtype in ("float32", "bfloat16"):
-            path = export_saved_model(translator, root / f"saved_model_{dtype}", dtype=dtype)
-            answers[path.name] = served_translations(path)
-        arrays = {}
-        for name, make in (("transformer", make_transformer), ("composed", make_composed_model)):
-            model = make()
-            recipe = TrainingRecipe(warmup_steps=10)
-            loss = LabelSmoothedCrossEntropy(recipe.label_smoothing)
-            model.compile(make_optimizer(recipe, 8), loss)
-            train_a_step(model)
-            model.save(root / f"{name}.keras")
-            model.save_weights(root / f"{name}.weights.h5")
-            arrays[name] = model_answer(model)
-            arrays[f"{name}_after_a_step"] = model_answer(train_a_step(model))
-        for kind in TRAININGS:
-            started, lines = root / f"training_{kind}", []
-            with contextlib.suppress(KeyboardInterrupt):
-                train_translator(started, kind, stop_after=4)
-            shutil.copytree(started, root / "goes_on")
-            result = train_translator(root / "goes_on", kind, lines.append)
-            shutil.rmtree(root / "goes_on")
-            answers[kind] = [line for line in lines if "validation loss" in line]
-            for weight in result.translator.model.weights:
-                arrays[f"{kind}/{weight.path}"] = ops.convert_to_numpy(weight)
-        (root / "answers.json").write_text(json.dumps(answers, indent=1))
-        np.savez_compressed(root / "answers.npz", **arrays)
-        with tarfile.open(ARCHIVE, "w:xz") as archive:
-            for path in sorted(root.iterdir()):
-                archive.add(path, path.name)
-
-
-if __name__ == "__main__":
-    main()
+    return train(directory, corpus, corpus, settings, report=report)

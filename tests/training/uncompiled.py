@@ -25,14 +25,13 @@ def uncompiled():
 
 
 class AtStep(keras.callbacks.Callback):
-    """Calls a function with the model after a step, or before it; keeps the weights of then."""
+    """Calls a function with the model after a step, or before it."""
 
     def __init__(self, step, function, before=False):
         super().__init__()
         self.step = step
         self.function = function
         self.before = before
-        self.weights = None
 
     def on_train_batch_begin(self, batch, logs=None):
         if self.before and self.model.optimizer.iterations == self.step - 1:
@@ -40,14 +39,8 @@ class AtStep(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if not self.before and self.model.optimizer.iterations == self.step:
-            self.weights = self.model.transformer.get_weights()
             self.function(self.model)
 
 
 def stop(model):
     model.stop_training = True
-
-
-def interrupt(model):
-    """As Ctrl-C does, in the middle."""
-    raise KeyboardInterrupt
