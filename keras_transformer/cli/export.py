@@ -174,7 +174,8 @@ def _example(model):
     from keras_transformer.data.languages import LANGUAGES
 
     text = _example_text(model.path)
-    if model.pipeline is not None and (codes := model.pipeline.source_tokenizer.languages):
+    codes = () if model.pipeline is None else model.pipeline.source_tokenizer.languages
+    if codes and not text.startswith(tuple(codes)):
         text = f"{codes[0]} {text}"
     names = model.signatures["serving_default"].inputs
     return text if len(names) == 1 else {n: "" if n in LANGUAGES else text for n in names}

@@ -169,7 +169,7 @@ def _time_rows(settings, recipe, config, share, steps):
         if recipe.optimizer == "muon" and tokens < share:
             # Muon's own products take the same time for any batch.
             adam = dataclasses.replace(recipe, optimizer="adam")
-            others, _ = measure_step(config, adam, measured, *compute, progress.update)
+            others, _ = measure_step(config, adam, tokens, *compute, progress.update)
             fixed = max(seconds - others, 0.0)
     size = f"{tokens:,} + {tokens:,} tokens"
     yield "measured", f"{seconds:.2f} s a step of {size} on this machine's {device}"

@@ -54,8 +54,8 @@ def run_translate(arguments):
             _check_prefixes(prefixes, total, arguments.prefix)
     translator, options = load_pipeline(arguments, "translation")
     translator = in_languages(translator, arguments)
-    has_codes = translator.source_tokenizer.languages
-    if total is not None and (arguments.long_lines == "error" or has_codes):
+    codes = translator.source_tokenizer.languages
+    if total is not None and (arguments.long_lines == "error" or codes):
         for _ in _chunks(translator, arguments, prefixes):
             pass  # finds lines that are too long, or lack a code, before anything is translated
     num_lines = text_files.write_answers(

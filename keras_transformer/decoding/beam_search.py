@@ -45,11 +45,6 @@ def length_penalty(lengths: Tensor, alpha: float, normalization: str = "gnmt") -
     # With a negative alpha, longer hypotheses lose score and the early stop is no longer exact.
     alpha = checked_number("length_penalty", alpha, 0, _LARGEST_ALPHA)
     check_choice("length_normalization", normalization, _NORMALIZATIONS)
-    return _length_penalty(lengths, alpha, normalization)
-
-
-def _length_penalty(lengths, alpha, normalization):
-    """Returns `length_penalty` of arguments that are allowed."""
     lengths = ops.convert_to_tensor(lengths)
     if "float64" not in str(lengths.dtype):
         lengths = ops.cast(lengths, "float32")
@@ -297,7 +292,7 @@ class BeamSearch(Search, name="beam"):
 
     def _scores(self, log_probabilities, lengths):
         lengths = ops.cast(lengths, log_probabilities.dtype)
-        penalty = _length_penalty(lengths, self.length_penalty, self.length_normalization)
+        penalty = length_penalty(lengths, self.length_penalty, self.length_normalization)
         return log_probabilities / penalty
 
 

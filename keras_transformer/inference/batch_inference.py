@@ -34,7 +34,7 @@ NOT_IN_ENGINES = "CTranslate2 has no glossaries and shortlists: search in Keras.
 MAX_BATCH_TOKENS = 32_768
 # Default maximum of sentences in a batch to search, and of hypotheses: sentences times beams.
 _MAX_SENTENCES, _MAX_HYPOTHESES = 128, 256
-_LEAST_POSITIONS = 4_096  # that a stream may search at once
+_LEAST_POSITIONS = 4_096  # of a stream, if a batch may have as many
 # Of sentences with terms: the minimum number of beams, which hypotheses with 0, 1, 2, ... ids of
 # terms share; and a factor of the length penalty, because long answers spread the cost of a term.
 _BEAMS_WITH_TERMS, _PENALTY_WITH_TERMS = 10, 0.5
@@ -308,7 +308,7 @@ def _cut_lengths(lengths, search, batch_size, max_positions, num_streams):
     """Returns `cut_batches` of sentences, whose `lengths` are those of source and answer."""
     batch_size = batch_size or default_batch_size(search.width)
     if not search.is_random:  # Samples depend on the batches, which must not change.
-        # Each stream gets an equal share of the texts and of the memory of one batch.
+        # Each stream gets an equal share of the texts, and its share of the positions.
         batch_size = min(batch_size, max(1, -(-len(lengths) // num_streams)))
         max_positions = positions_of_stream(max_positions, num_streams)
     sizes = {index: search.width * length for index, length in lengths.items()}
@@ -318,7 +318,7 @@ def _cut_lengths(lengths, search, batch_size, max_positions, num_streams):
 def positions_of_stream(max_positions: int, num_streams: int) -> int:
     """Returns the share of one stream in the positions that are searched at once.
 
-    It is enough for the products of some sentences: those of a single one are slow.
+    It is at least 4,096, if `max_positions` is: products of a single sentence are slow.
     """
     return max(max_positions // num_streams, min(max_positions, _LEAST_POSITIONS))
 

@@ -193,8 +193,8 @@ class Pipeline(abc.ABC):
             target_language: Code of the language of the answers.
 
         Raises:
-            UserError: If the model has no such language, or it is another one than that
-                of the shortlist.
+            UserError: If the model has no such language, or if there is a shortlist and the pair of
+                languages changes.
 
         Example:
 

@@ -23,11 +23,7 @@ class DecoderBlock(Block):
         num_heads, intermediate_dim, key_dim, value_dim, dropout: As in `EncoderBlock`.
         attention_dropout, activation_dropout, activation, norm, use_bias: As in `EncoderBlock`.
         kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
-        epsilon, flash_attention, seed: As in `EncoderBlock`.
-        position: `AttentionPosition` of the self-attention, such as `RotaryPosition`, or None.
-            Blocks of one stack that share a position share its weights.
-        sliding_window: Query i of the self-attention attends only to the keys j with
-            `|i - j| < sliding_window`, in linear time and memory; None for all keys.
+        epsilon, position, sliding_window, flash_attention, seed: As in `EncoderBlock`.
 
     Call arguments:
         inputs: `[batch, length, d_model]`.
@@ -177,23 +173,15 @@ class Decoder(Stack):
     Args:
         blocks: `DecoderBlock`s, or any layers that take their call arguments. A block that is in
             the list twice is applied twice.
-        position: `"sinusoidal"`, a layer that adds positions to `[batch, length, d_model]` (and
-            takes `positions=`), or None. `"auto"` is None if a block has a `position` of its own,
-            and `"sinusoidal"` otherwise.
-        dropout: Dropout rate of the sum of embedding and position.
-        final_norm: Whether a layer norm follows the last block; None adds one to pre-norm blocks.
-        epsilon: Added to the variance in the norms of the stack.
-        seed: Integer seed of the dropout, or None.
-        remat: Whether the gradient recomputes the blocks (`keras.remat`) to save memory.
-        embedding_norm: Whether a layer norm follows the sum of embedding and position, as in mBART.
+        position, dropout, final_norm, epsilon, seed, remat, embedding_norm: As in `Encoder`.
 
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
         encoder_outputs, padding_mask, encoder_padding_mask: As in `DecoderBlock`.
         attention_mask, encoder_attention_mask, use_causal_mask: As in `DecoderBlock`.
         positions: int32 `[length]` or `[batch, length]`, for the stack's `position`; None for 0 to
-            length - 1, or with a cache for the positions after the cached ones, as blocks with
-            their own position always count.
+            length - 1, with a cache for the positions after the cached ones. Blocks with their own
+            position always count so.
         cache, return_attention_scores, training: As in `DecoderBlock`.
 
     Returns:

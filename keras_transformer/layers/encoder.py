@@ -6,13 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.composite_layer import quantize_parts
-from keras_transformer.layers.stack import (
-    Block,
-    Stack,
-    check_encoder_inputs,
-    make_norm,
-    recomputed,
-)
+from keras_transformer.layers.stack import Block, Stack, check_encoder_inputs, make_norm, recomputed
 from keras_transformer.layers.tensors import Tensor, combine_masks, keys_mask
 
 
@@ -120,7 +114,7 @@ class Encoder(Stack):
         padding_mask: bool `[batch, length]`, `True` = a real position.
         attention_mask: bool `[batch or 1, length or 1, length]`, `True` = attend.
         positions: int32 `[length]` or `[batch, length]`, for the stack's `position`; None for 0 to
-            length - 1, as blocks with their own position always count.
+            length - 1. Blocks with their own position always count from 0.
         return_attention_scores: Whether to return the attention weights as well.
         training: Whether to apply dropout.
 

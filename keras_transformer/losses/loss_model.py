@@ -34,8 +34,9 @@ class LossModel(MicroBatchModel):
     """A Transformer with its loss: `fit` computes no logits of a whole batch.
 
     Loss and gradient equal those of the `Transformer` with `LabelSmoothedCrossEntropy`, but logits
-    are computed in slices of at most 512 MB, or 4 GB with JAX on a GPU. On TensorFlow, padding
-    positions are skipped, except under XLA, which computes all logits at once. The model also takes
+    are computed in slices of at most 512 MB, or 4 GB with JAX on a GPU. (XLA undoes the slices for
+    JAX on a CPU.) On TensorFlow, padding positions are skipped, except under XLA, which computes
+    all logits at once. The model also takes
     rows with several sentences, as from `TokenBatches(packed_width=...)`. Training this model
     trains the Transformer, whose weights it shares.
 
@@ -189,13 +190,14 @@ class LossModel(MicroBatchModel):
     ) -> None:
         """Compiles like `keras.Model`, without a loss and metrics, which have no logits here.
 
-        With None, only JAX compiles steps with XLA.
+        With `jit_compile=None`, steps are compiled with XLA on JAX alone.
         """
         if loss is not None or metrics or weighted_metrics:
             rule = "A `LossModel` has a loss of its own, and no logits for metrics: use "
             rule += "`evaluate_tokens` on its `transformer`"
             raise ValueError(f"{rule}. Received: {loss=}, {metrics=}, {weighted_metrics=}")
-        jit_compile = keras.backend.backend() == "jax" if jit_compile is None else jit_compile
+        if jit_compile is None:
+            jit_compile = keras.backend.backend() == "jax" and not kwargs.get("run_eagerly")
         self._static_shapes = bool(jit_compile)
         super().compile(optimizer=optimizer, jit_compile=jit_compile, **kwargs)
 

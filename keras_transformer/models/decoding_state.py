@@ -4,12 +4,7 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_transformer.layers.caches import (
-    DecoderCache,
-    FixedCache,
-    hypotheses_of,
-    take_entries,
-)
+from keras_transformer.layers.caches import DecoderCache, FixedCache, hypotheses_of, take_entries
 from keras_transformer.layers.tensors import Tensor, greatest
 
 

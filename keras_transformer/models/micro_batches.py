@@ -64,8 +64,9 @@ class MicroBatchModel(keras.Model):
         return config and {**config, **changes}
 
     def compile_from_config(self, config: dict) -> None:
-        changes = {"jit_compile": True} if keras.backend.backend() == "jax" else {}
-        super().compile_from_config({**config, **changes})
+        if keras.backend.backend() == "jax":
+            config = {**config, "jit_compile": not config.get("run_eagerly")}
+        super().compile_from_config(config)
 
     def _has_new_variables(self, name):
         """Returns whether the variables are others than those of the last call with this name."""
@@ -86,13 +87,10 @@ class MicroBatchModel(keras.Model):
 
     def _check_ids(self, inputs):
         """Raises `ValueError` unless the inputs are ids; Keras would cast floats to int32."""
-        if (
-            isinstance(inputs, dict)
-            and isinstance(self.input, dict)
-            and set(inputs) - {*self.input}
-        ):
+        known = self.input
+        if isinstance(inputs, dict) and isinstance(known, dict) and inputs.keys() - known.keys():
             # Keras would take the first values in the order of all names.
-            rule = f"The inputs of this model are {sorted(self.input)}, without others"
+            rule = f"The inputs of this model are {sorted(known)}, without others"
             if "source_segments" in inputs:
                 rule += "; packed rows are for LossModel(packed=True)"
             raise ValueError(f"{rule}. Received: {sorted(inputs)}")

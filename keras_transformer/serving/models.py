@@ -159,10 +159,7 @@ class ServedModel:
             signatures[name] = {"inputs": inputs, "outputs": outputs, "defaults": {}}
             signatures[name]["method_name"] = "tensorflow/serving/predict"
         spec = {"name": self.name, "signature_name": "", "version": str(self.version)}
-        return {
-            "model_spec": spec,
-            "metadata": {"signature_def": {"signature_def": signatures}},
-        }
+        return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}}
 
     @functools.cached_property
     def languages(self) -> dict[str, Any]:

@@ -147,22 +147,26 @@ def measure_step(
     progress: Callable[[int, int], object],
 ) -> tuple[float, int]:
     """Returns median seconds and tokens of a step on random ids; halves `tokens` if memory ends."""
-    import tensorflow as tf
-
     policy = "mixed_bfloat16" if mixed_precision else None
-    model = LossModel(
-        Transformer(config, dtype=policy), recipe.label_smoothing, r_drop=recipe.r_drop
-    )
-    compile_model(model, recipe, jit_compile=jit_compile)
     width = min(SENTENCE, recipe.max_length)
     while True:
+        transformer = Transformer(config, dtype=policy)
+        model = LossModel(transformer, recipe.label_smoothing, r_drop=recipe.r_drop)
+        compile_model(model, recipe, jit_compile=jit_compile)
         try:
             return _measure(model, max(1, tokens // width), width, progress)
-        except tf.errors.ResourceExhaustedError:
-            tokens //= 2
-            if tokens < width:
+        except Exception as error:  # Each backend has its own.
+            if not _is_out_of_memory(error) or tokens // 2 < width:
                 raise
-            gc.collect()
+        # On JAX, a step that failed has given its weights away.
+        del transformer, model
+        gc.collect()
+        tokens //= 2
+
+
+def _is_out_of_memory(error):
+    names = "ResourceExhaustedError", "OutOfMemoryError"  # of TensorFlow and torch
+    return type(error).__name__ in names or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _measure(model, rows, width, progress):

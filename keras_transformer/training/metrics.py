@@ -84,10 +84,7 @@ class Perplexity(TokenLoss):
         dtype: Dtype of the sums.
 
     Call arguments:
-        y_true: int `[batch, length]`.
-        y_pred: float `[batch, length, V]`, logits.
-        sample_weight: Optional `[batch, length]`; a token counts if its weight is above 0, and
-            without weights if it is not padding (id 0).
+        y_true, y_pred, sample_weight: As in `TokenLoss`.
 
     Example:
 
@@ -111,10 +108,7 @@ class TokenAccuracy(_TokenMean):
         dtype: Dtype of the sums.
 
     Call arguments:
-        y_true: int `[batch, length]`.
-        y_pred: float `[batch, length, V]`, logits.
-        sample_weight: Optional `[batch, length]`; a token counts if its weight is above 0, and
-            without weights if it is not padding (id 0).
+        y_true, y_pred, sample_weight: As in `TokenLoss`.
 
     Example:
 

@@ -88,6 +88,7 @@ def test_a_plan_multiplies_what_grows_with_the_batch_alone(
 ):
     """The batch is 6,250 / 512 times that of the measured step, of which Muon takes 0.3 s."""
     monkeypatch.setattr("keras_transformer.models.processor.device_kind", lambda: "CPU")
+    monkeypatch.setattr("keras_transformer.cli.plan._free_memory", lambda: None)
     command = f"train --experiment wmt14-en-fr-base --plan --gpus 4 --optimizer {optimizer}"
     assert f"in proportion {seconds} for 6,250" in succeed(*command.split()).output
 
