@@ -3,7 +3,7 @@
     python examples/table_3.py --data multi30k --output runs/table_3
 
 A row is the paper's preset with half the layers and an eighth of the widths. All rows are trained
-on Multi30k, English to German, for the same number of steps, with two seeds. Each core runs one
+on Multi30k, English to German, for the same number of steps, with four seeds. Each core runs one
 training at a time. After an interruption, the same command continues. It writes table.md,
 table_3.png and a result.json for each training into the output folder.
 """
@@ -45,7 +45,7 @@ PAPER = {
 # Largest effects on perplexity and BLEU in the paper that count as none.
 PAPER_TIES = (0.03, 0.1)
 MEASURES = ("perplexity", "BLEU")
-RECIPE = {"tokens_per_batch": 2048, "warmup_steps": 400, "max_length": 128}
+RECIPE = {"tokens_per_batch": 2048, "warmup_steps": 1500, "max_length": 128}
 VOCAB_SIZE = 4000
 VOCABULARY = "vocabulary.model"
 
@@ -164,29 +164,33 @@ def read_results(output, rows, num_seeds):
     }
 
 
-def effects(results):
-    """Returns the paper's effect, our effect, and the spread between seeds, by row and measure.
+def standard_error(values):
+    """Returns the standard error of the mean of the seeds."""
+    return statistics.stdev(values) / math.sqrt(len(values))
 
-    An effect is the difference from base. The spread is the difference between seeds of base or of
-    the row, whichever is larger.
+
+def effects(results):
+    """Returns the paper's effect, our effect, and our margin of error, by row and measure.
+
+    An effect is the difference from base. The margin is twice its standard error over the seeds.
     """
     found = {}
     for row in results:
         found[row] = []
         for number, measure in enumerate(MEASURES):
             ours, base = ([run[measure] for run in results[name]] for name in (row, "base"))
-            spread = max(max(values) - min(values) for values in (ours, base))
+            margin = 2 * math.hypot(standard_error(ours), standard_error(base))
             paper = PAPER[row][number] - PAPER["base"][number]
-            found[row].append((paper, statistics.mean(ours) - statistics.mean(base), spread))
+            found[row].append((paper, statistics.mean(ours) - statistics.mean(base), margin))
     return found
 
 
-def verdict(paper, ours, spread, tie):
+def verdict(paper, ours, margin, tie):
     """Returns in words whether our effect agrees with the paper's."""
     if abs(paper) <= tie:
-        return "yes: none" if abs(ours) <= spread else "no: paper has none"
+        return "yes: none" if abs(ours) <= margin else "no: paper has none"
     answer = "yes" if paper * ours > 0 else "no"
-    return answer if abs(ours) > spread else f"{answer}, within spread"
+    return answer if abs(ours) > margin else f"{answer}, within margin"
 
 
 def print_table(results, file):
@@ -213,9 +217,9 @@ def print_table(results, file):
         ]
         for number, measure in enumerate(MEASURES):
             values = [run[measure] for run in runs]
-            half = (max(values) - min(values)) / 2
             agrees = "" if row == "base" else verdict(*found[row][number], PAPER_TIES[number])
-            cells += [PAPER[row][number], f"{statistics.mean(values):.2f} ± {half:.2f}", agrees]
+            ours = f"{statistics.mean(values):.2f} ± {standard_error(values):.2f}"
+            cells += [PAPER[row][number], ours, agrees]
         print(f"| {' | '.join(map(str, cells))} |", file=file)
     minutes = sum(run["minutes"] for runs in results.values() for run in runs)
     seeds, one = len(results["base"]), results["base"][0]
@@ -238,10 +242,10 @@ def draw(results, path):
     figure, panels = pyplot.subplots(1, 2, figsize=(10, 0.3 * len(rows) + 1.4), sharey=True)
     heights = range(len(rows))
     for number, (axes, measure) in enumerate(zip(panels, MEASURES, strict=True)):
-        paper, ours, spread = zip(*(found[row][number] for row in rows), strict=True)
+        paper, ours, margin = zip(*(found[row][number] for row in rows), strict=True)
         axes.axvline(0, color="#888888", linewidth=1)
         axes.errorbar(
-            ours, heights, xerr=spread, fmt="o", color="#1f5fa8", label="here, ± spread of seeds"
+            ours, heights, xerr=margin, fmt="o", color="#1f5fa8", label="here, ± 2 standard errors"
         )
         axes.plot(paper, heights, "D", markerfacecolor="none", color="#c2571a", label="paper")
         axes.set_xlabel(f"{measure}, difference to base")
@@ -264,11 +268,13 @@ def main():
     )
     parser.add_argument("--output", type=Path, default=Path("runs/table_3"))
     parser.add_argument("--rows", nargs="+", choices=PAPER, default=list(PAPER), metavar="ROW")
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=4, help="2 or more")
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--train", nargs=2, metavar=("ROW", "SEED"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.seeds < 2:
+        parser.error("--seeds must be 2 or more")
     if arguments.train:
         row, seed = arguments.train
         return train_row(row, int(seed), arguments.steps, arguments.data, arguments.output)

@@ -135,7 +135,7 @@ def files(tmp_path, text, model):
         "pipe": tmp_path / "pipe.txt",
         "good": good,
         "tsv": tsv,
-        "toml": text("settings.toml", [f'vocabulary = "{model}/tokenizer.model"']),
+        "toml": text("settings.toml", ["[vocabulary]", f'vocabulary = "{model}/tokenizer.model"']),
         "named": text("named.tsv", ["en\tde", *(f"{line}\t{line}" for line in GOOD)]),
         "one": text("one.tsv", ["a\tb", "a\tc"]),
         "short": tmp_path / "short.txt",
