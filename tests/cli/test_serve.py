@@ -43,7 +43,9 @@ def serve(*models):
     # A shell ignores SIGINT in its background jobs.
     default = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=default)
-    lines = [next(process.stderr) for _ in range(3 + len(models))]
+    lines = [next(process.stderr)]
+    while not lines[-1].startswith("Ctrl-C"):
+        lines.append(next(process.stderr))
     [port] = re.findall(r"Open http://127.0.0.1:(\d+)/ in a browser", "".join(lines))
     assert f"curl http://127.0.0.1:{port}/v1/models/en-de:predict -d '" in lines[-2]
 
