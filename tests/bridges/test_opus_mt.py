@@ -1,5 +1,6 @@
 """Published OPUS-MT models equal transformers'; wrong files are refused in one line."""
 
+import fnmatch
 import functools
 import json
 import pickle
@@ -280,6 +281,31 @@ def test_a_name_on_the_hub_is_read_from_its_cache(published, tmp_path, monkeypat
                             (__file__, "is a file")):  # fmt: skip
         with pytest.raises(UserError, match=message):
             load_opus_mt(source)
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_download_takes_the_files_that_are_needed(is_split, published, tmp_path, monkeypatch):
+    pytest.importorskip("torch", reason="needs torch: pip install torch")
+    pytest.importorskip("huggingface_hub")
+    source = shutil.copytree(published("opus")[0], tmp_path / "hub")
+    (source / "model.fp16.safetensors").touch()
+    change_tensors(source, lambda torch, tensor: tensor)
+    if is_split:
+        (source / "pytorch_model.bin").rename(source / "pytorch_model-00001-of-00001.bin")
+        parts = {"weight_map": {"model.shared.weight": "pytorch_model-00001-of-00001.bin"}}
+        (source / "pytorch_model.bin.index.json").write_text(json.dumps(parts))
+    (tmp_path / "cache").mkdir()
+
+    def snapshot_download(name, allow_patterns):
+        assert name == "Somebody/model"
+        for path in source.iterdir():
+            if any(fnmatch.fnmatch(path.name, pattern) for pattern in allow_patterns):
+                shutil.copy(path, tmp_path / "cache")
+        return tmp_path / "cache"
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    assert load_opus_mt("Somebody/model").origin["name"] == "Somebody/model"
+    assert not (tmp_path / "cache/model.fp16.safetensors").exists()
 
 
 class Executes:

@@ -43,6 +43,7 @@ def folder(tmp_path_factory):
         lines = "".join(f"{sentence(3 + seed % 5, seed)}\n" for seed in range(size))
         for language in ("en", "de"):
             (folder / f"{name}.{language}").write_text(lines)
+    (folder / "terms.tsv").write_text("dog\tVierbeiner\nbeach\tKüste\n", "utf-8")
     (folder / "test.words").write_text("the dog sees a cat .\n")
     write_toy_trees(folder / "test.trees", 3)
     for seed, name in zip((13, 1, 2, 13), MODELS, strict=False):

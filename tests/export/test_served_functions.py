@@ -11,7 +11,12 @@ import tensorflow as tf
 from keras_transformer.data import PAD_ID, SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch, MinimumLength, Sampling
 from keras_transformer.export import export_saved_model
-from keras_transformer.inference import Shortlist, Translator, stored_kernels
+from keras_transformer.inference import (
+    Shortlist,
+    Translator,
+    served_functions,
+    stored_kernels,
+)
 from keras_transformer.inference.served_functions import starts_of_chunks
 from keras_transformer.inference.stored_kernels import (
     StoredKernels,
@@ -21,11 +26,12 @@ from keras_transformer.inference.stored_kernels import (
 from keras_transformer.models import Ensemble, saved_weights
 from keras_transformer.models.ensemble import copy_of
 from keras_transformer.models.saved_weights import load_saved_model_weights
-from keras_transformer.translation.signatures import in_chunks
+from keras_transformer.translation.signatures import TranslatorFunctions, in_chunks
 from tests.closeness import assert_close
 from tests.export.graph_operations import ALLOWED, operations
 from tests.layers.oracle_parameters import array, randomize
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
+from tests.training.uncompiled import uncompiled
 
 GENERATOR = np.random.default_rng(0)
 SOURCE, TARGET = GENERATOR.integers(4, 12, (2, 3, 2)).astype("int32")
@@ -169,6 +175,27 @@ def test_rows_are_cut_into_chunks(num_rows, sizes):
 def test_long_rows_come_in_small_chunks(lengths, starts):
     found = starts_of_chunks(tf.constant(lengths), max_positions=100, max_rows=64, num_streams=2)
     assert found.numpy().tolist() == starts
+
+
+@pytest.mark.slow
+def test_a_long_text_does_not_cut_the_chunks_of_short_ones(monkeypatch):
+    translator = tiny_translator(search=GreedySearch(), extra_length=5)
+    monkeypatch.setattr(Translator, "max_batch_tokens", 400)
+    starts = []
+
+    def spy(*arguments):
+        starts.append(starts_of_chunks(*arguments))
+        return starts[-1]
+
+    monkeypatch.setattr(served_functions, "starts_of_chunks", spy)
+    functions = TranslatorFunctions(translator, translator.search, num_streams=1)
+    texts = [sentence(4, seed) for seed in range(20)]
+    with uncompiled():
+        short = functions.module.serving_default(tf.constant(texts))["translation"]
+        both = functions.module.serving_default(tf.constant([*texts, sentence(100, 1)]))
+    sizes = [np.diff(found).tolist() for found in starts]
+    assert sizes[1] == [1, *sizes[0]]
+    assert both["translation"].numpy().tolist()[:20] == short.numpy().tolist()
 
 
 def random_shortlist(num_candidates, vocab_size=1404, num_frequent=20):

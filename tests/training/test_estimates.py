@@ -4,10 +4,8 @@ import math
 
 import pytest
 
-from keras_transformer.models import (
-    TransformerConfig,
-    get_preset,
-)
+from keras_transformer.models import TrainingRecipe, TransformerConfig, get_preset
+from keras_transformer.training import estimates
 from keras_transformer.training.estimates import (
     USABLE_MEMORY,
     count_operations,
@@ -74,3 +72,20 @@ def test_self_attention_in_a_window_has_weights_for_the_keys_of_a_block(window, 
     bytes_of_a_key = 2 * 4  # heads, single precision
     more = math.ceil(encoder) - 100 + math.ceil(decoder) - 100
     assert windowed - whole == 100 * bytes_of_a_key * more
+
+
+@pytest.mark.parametrize("name", ["ResourceExhaustedError", "OutOfMemoryError"])
+def test_a_step_that_fills_the_memory_is_measured_with_half_of_the_tokens(name, monkeypatch):
+    tried = []
+
+    def measure(model, rows, width, progress):
+        tried.append((model, rows * width))
+        if len(tried) < 3:
+            raise type(name, (Exception,), {})
+        return 0.5, rows * width
+
+    monkeypatch.setattr(estimates, "_measure", measure)
+    arguments = TransformerConfig(**TINY), TrainingRecipe(), 256, False, False, lambda *_: None
+    assert estimates.measure_step(*arguments) == (0.5, 64)
+    assert [tokens for _, tokens in tried] == [256, 128, 64]
+    assert len({id(model) for model, _ in tried}) == 3  # On JAX the old weights are lost.
