@@ -208,9 +208,7 @@ def _config(settings, sizes):
 
 
 def check_generation(settings, vocabulary, start="<pad>"):
-    """Raises a `ValueError` if a reserved token has another id, or if a setting of the search has
-    no counterpart here.
-    """
+    """Raises a `ValueError` if a special token has another id, or a setting is not supported."""
     neutral: dict[str, Any] = {n: value for value, names in _NEUTRAL.items() for n in names.split()}
     neutral["forced_eos_token_id"] = vocabulary["</s>"]  # An answer ends at its limit.
     # transformers applies the penalty to logits without beams, and to the end where it begins too.

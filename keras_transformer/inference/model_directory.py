@@ -69,6 +69,12 @@ def read_config(directory: str | os.PathLike) -> dict:
     return config
 
 
+def limits_of(directory: str | os.PathLike) -> dict[str, int]:
+    """Returns the limits of lengths of a model directory, as arguments of its pipeline."""
+    config = read_config(directory)
+    return {name: config[name] for name in ("extra_length", "max_source_length") if name in config}
+
+
 def read_recipe(directory: str | os.PathLike):
     """Returns the `TrainingRecipe` of a model directory, or None if it has none."""
     path = current_file(directory, RECIPE_FILE)

@@ -126,9 +126,8 @@ class ServedFunctions(abc.ABC):
         The rows are sorted by the length of source and answer, longest first, and searched in
         chunks, `num_streams` at the same time. `lengths` is the argument of `Pipeline.max_lengths`.
         `write(tokens, scores)` returns the answers `[batch, n]`; `constrain(lengths)` returns a
-        constraint for some rows.
-        The answers begin with `beginnings`, int32 `[batch, length]`, and contain `terms`, int32
-        `[batch, terms, length]`.
+        constraint for some rows. The answers begin with `beginnings`, int32 `[batch, length]`, and
+        contain `terms`, int32 `[batch, terms, length]`.
         """
         pipeline, longest_position = self._pipeline, self._model.config.max_length
         limits = pipeline.max_lengths(lengths)

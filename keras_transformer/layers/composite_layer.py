@@ -234,13 +234,13 @@ def parts_of(
         # On torch a layer is a module, which does not keep its parts in its attributes.
         modules = parent.named_children() if hasattr(parent, "named_children") else ()
         for name, value in {**vars(parent), **dict(modules)}.items():
+            if name.startswith("_") and not private:
+                continue
             items = {name: value}
             if isinstance(value, list):
                 items = {f"{name}.{index}": item for index, item in enumerate(value)}
             for path, part in items.items():
-                is_part = isinstance(part, keras.layers.Layer)
-                is_part = is_part and (private or not name.startswith("_"))
-                if is_part and id(part) not in seen:
+                if isinstance(part, keras.layers.Layer) and id(part) not in seen:
                     seen.add(id(part))
                     yield prefix + path, part, parent
                     yield from walk(part, f"{prefix}{path}.")

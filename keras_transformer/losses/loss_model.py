@@ -36,9 +36,9 @@ class LossModel(MicroBatchModel):
     Loss and gradient equal those of the `Transformer` with `LabelSmoothedCrossEntropy`, but logits
     are computed in slices of at most 512 MB, or 4 GB with JAX on a GPU. (XLA undoes the slices for
     JAX on a CPU.) On TensorFlow, padding positions are skipped, except under XLA, which computes
-    all logits at once. The model also takes
-    rows with several sentences, as from `TokenBatches(packed_width=...)`. Training this model
-    trains the Transformer, whose weights it shares.
+    all logits at once. The model also takes rows with several sentences, as from
+    `TokenBatches(packed_width=...)`. Training this model trains the Transformer, whose weights it
+    shares.
 
     Args:
         transformer: The `Transformer`.

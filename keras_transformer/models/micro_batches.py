@@ -58,10 +58,11 @@ class MicroBatchModel(keras.Model):
         return super().make_predict_function(force or self._has_new_variables("predict"))
 
     def get_compile_config(self) -> dict:
-        # JAX always compiles with XLA; on the other backends a file of JAX must not ask for it.
-        changes = {"jit_compile": False} if keras.backend.backend() == "jax" else {}
         config = super().get_compile_config()
-        return config and {**config, **changes}
+        if config and keras.backend.backend() == "jax":
+            # JAX always compiles with XLA; on other backends the file must not ask for it.
+            config = {**config, "jit_compile": False}
+        return config
 
     def compile_from_config(self, config: dict) -> None:
         if keras.backend.backend() == "jax":

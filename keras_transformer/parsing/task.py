@@ -196,14 +196,12 @@ class ParsingTask(Task):
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
-        from keras_transformer.inference.model_directory import read_config
+        from keras_transformer.inference.model_directory import limits_of
         from keras_transformer.training.scores import beam_search
 
         options = {"search": beam_search(recipe, recipe.beam_size), "recipe": recipe}
         if settings.start_from is not None:
-            start = read_config(settings.start_from)
-            names = "extra_length", "max_source_length"
-            options |= {name: start[name] for name in names if name in start}
+            options |= limits_of(settings.start_from)
         return self.pipeline(model, *tokenizers, _linearization(settings), **options)
 
 

@@ -65,7 +65,7 @@ class ServedModel:
 
     pipeline: Any
     signatures: dict[str, Signature]
-    streams = 1
+    streams: int = 1
 
     def __init__(
         self,
