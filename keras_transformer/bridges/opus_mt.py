@@ -254,7 +254,10 @@ def _tokenizers(folder, vocabularies):
 def origin_of(source, folder, settings):
     """Returns the name of a model, and the license in the head of its card."""
     name = settings.get("_name_or_path")
-    origin = {"name": name if isinstance(name, str) and name else str(source)}
+    # A folder may be a copy from the hub. Other names are folders of those who published the model.
+    is_copy = pathlib.Path(source).is_dir() and isinstance(name, str)
+    is_copy = is_copy and re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) is not None
+    origin = {"name": name if is_copy else str(source)}
     card = folder / "README.md"
     if card.is_file():
         with open(card, encoding="utf-8", errors="replace") as file:

@@ -182,7 +182,7 @@ def describe(error: BaseException) -> str:
     if full := _no_room(error):
         return full
     if type(error).__name__ in ("ResourceExhaustedError", "MemoryError"):
-        return "out of memory; use a smaller --batch-size, or --tokens-per-batch in training"
+        return "out of memory; use a smaller --batch-size, or --micro-batches 2 or more in training"
     text = str(error)
     if "Detected at node" in text or text.startswith("in user code"):
         # An error in a graph has a trace; its last line is the reason.

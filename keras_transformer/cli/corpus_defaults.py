@@ -1,9 +1,11 @@
 """Settings of `train` that nobody gave: they follow from the number of training pairs."""
 
 import itertools
+import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from keras_transformer.layouts import CHECKPOINT_FOLDER
 from keras_transformer.settings.training_settings import read_settings_file
 
 # Settings that depend on the number of training pairs, each with the reason for its value.
@@ -37,6 +39,8 @@ _RESERVED_PIECES = 260  # 4 special ids and 256 bytes
 
 def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings; unset ones get the values of the training to resume, if any."""
+    if not any(pathlib.Path(values["output"], CHECKPOINT_FOLDER).glob("state*.npz")):
+        return dict(values)  # no training, or one that ended before its first checkpoint
     try:
         saved = read_settings_file(values["output"])["settings"]
         saved = {**saved, **saved["model"], **saved["recipe"]}

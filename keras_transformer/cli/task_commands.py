@@ -47,6 +47,8 @@ class TaskCommands:
     evaluate_outputs: ClassVar[tuple[str, ...]] = ()  # options of `evaluate` with files to write
     # Options of `evaluate` that take a validation file, with the option of `train` that names it.
     valid_files: ClassVar[Mapping[str, str]] = {}
+    # The same for options that decide how the validation is scored.
+    score_options: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, task: Task):
         self.task = task

@@ -152,6 +152,9 @@ def _next_commands(commands, output, valid_corpus, values):
     if files and all(files):
         of_files = itertools.chain(*zip(commands.valid_files, files, strict=True))
         of_task = () if task.name == "translation" else ("--task", task.name)
+        for option, name in commands.score_options.items():
+            if values.get(name):
+                of_task += (option,) if values[name] is True else (option, values[name])
         yield "evaluate", *of_task, "--model", output, *of_files
     name = "".join("_" if letter in WILDCARDS else letter for letter in pathlib.Path(output).name)
     yield "export", "--model", output, "--output", f"saved_models/{name}/1"

@@ -59,6 +59,11 @@ class TranslationCommands(TaskCommands):
                      *GLOSSARY_OPTIONS)  # fmt: skip
     evaluate_inputs = ("source", "glossary", "baseline")
     valid_files = {"--source": "valid_source", "--reference": "valid_target"}
+    score_options = {
+        "--target-language": "target_language",
+        "--tokenize": "bleu_tokenize",
+        "--lowercase": "bleu_lowercase",
+    }
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
         return translation_data.open_corpora(kind, values)
@@ -215,11 +220,14 @@ def _translate(task, arguments, sources):
     """Returns the answers to sources, their entries in the report, and the answers' language."""
     translator, options = load_pipeline(arguments, task, "float32")
     from keras_transformer.decoding import search_to_dict
+    from keras_transformer.evaluation.bleu import bleu_tokenizer, make_bleu
 
     # Of another model, the options name the languages of the dataset and of BLEU.
     names_dataset = arguments.dataset or arguments.source_language is None
     if translator.target_tokenizer.language or not names_dataset:
         translator = in_languages(translator, arguments)
+    language = arguments.target_language or translator.target_tokenizer.language
+    make_bleu(arguments.tokenize or bleu_tokenizer(language))  # Raises if a package is missing.
     long_lines = arguments.long_lines or "split"
     if long_lines == "error":
         text_files.check_lengths(

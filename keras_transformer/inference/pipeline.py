@@ -202,6 +202,13 @@ class Pipeline(abc.ABC):
         >>> translator = Translator.load("models/m2m100")  # doctest: +SKIP
         >>> translator.with_languages("fr", "zu").translate(["Un chien court."])  # doctest: +SKIP
         """
+        codes = self.source_tokenizer.languages
+        if codes and (source_language or target_language):
+            rule = (
+                "A text for this model begins with the code of its target language: give it there"
+            )
+            given = f"{source_language=}, {target_language=}"
+            raise UserError(f"{rule}, as in '{codes[0]} ...', and no option. Received: {given}")
         other = copy.copy(self)
         # The copy shares the model and the compiled functions.
         other._inference = copy.copy(self._inference)

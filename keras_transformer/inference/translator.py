@@ -190,7 +190,8 @@ class Translator(Pipeline):
         encoded = self.source_tokenizer.encode_batch(texts)
         tags = SentenceProfile.tags_of(self.sentence_profile, self.source_tokenizer)
         pairs = zip(encoded, [split_tags(text, tags) for text in texts], strict=True)
-        return [[TextPart(text, ids, tags=tags)] for ids, (tags, text) in pairs]
+        # Tags alone are no text.
+        return [[TextPart(text, ids if text else [], tags=tags)] for ids, (tags, text) in pairs]
 
     def split(self, text: str) -> list[TextPart]:
         """Returns the parts of a text that `translate` translates one by one, with their tags.
@@ -429,8 +430,11 @@ class Translator(Pipeline):
         results = self._inference.run_pairs(
             layer, mean_attention, sources, targets, batch_size, _MAX_ALIGNED_TOKENS, progress
         )
+        first_target = len(self.target_tokenizer.beginning)
+        first_source = len(self.source_tokenizer.beginning)
         for index, attention in results:
-            attention = attention[: len(targets[index]), : len(sources[index])]
+            attention = attention[first_target : len(targets[index])]
+            attention = attention[:, first_source : len(sources[index])]
             alignments[index] = Alignment.of(attention, source_words[index], target_words[index])
         return [alignments[index] for index in range(len(sources))]
 
@@ -461,7 +465,10 @@ def _checked_texts(name, texts):
 
 
 def _encode_words(tokenizer, name, texts):
-    """Returns the ids of each text, and the number of ids of each of its words."""
+    """Returns the ids of each text, and the number of ids of each of its words.
+
+    The ids that the tokenizer puts before each text belong to no word.
+    """
     ids, lengths = [], []
     for text in _checked_texts(name, texts):
         code = next((code for code in tokenizer.languages if text.startswith(code)), "")
@@ -472,4 +479,6 @@ def _encode_words(tokenizer, name, texts):
         pieces[1:] = [word[num_before:] for word in pieces[1:]]
         ids.append([token for word in pieces for token in word])
         lengths.append(list(map(len, pieces)))
+        if pieces and pieces[0]:
+            lengths[-1][0] -= len(tokenizer.beginning)
     return ids, lengths

@@ -94,6 +94,15 @@ class CompositeLayer(keras.layers.Layer):
         set_trainable_parts(self, config.get("trainable_parts", {}))
 
 
+def unbuilt_config(layer: keras.layers.Layer | None) -> Any:
+    """Returns a layer's config without its shapes, because the layer around it builds it."""
+    config = keras.saving.serialize_keras_object(layer)
+    if config is not None:
+        # In the same dict: Keras marks it if another layer shares the object.
+        config.pop("build_config", None)
+    return config
+
+
 def is_composite(layer: keras.layers.Layer) -> bool:
     """Returns whether `call` is known: a subclass of a class of this library may override it."""
     return type(layer).__module__.startswith("keras_transformer.")

@@ -22,6 +22,7 @@ from keras_transformer.layers.composite_layer import (
     freeze_given,
     load_version_1,
     quantize_parts,
+    unbuilt_config,
 )
 from keras_transformer.layers.positions import (
     AttentionPosition,
@@ -182,6 +183,8 @@ class MultiHeadAttention(CompositeLayer):
             keys = self.position.rotate(keys, positions)
         states = queries, keys, values
         if cache is not None:
+            # A map with a policy of its own may have another dtype than the cache.
+            keys, values = (ops.cast(x, self.compute_dtype) for x in (keys, values))
             cache = cache.extend(keys, values)
             outputs = self._attend_to_extended(queries, cache, attention_mask, use_causal_mask)
             if self.sliding_window is not None:
@@ -344,7 +347,6 @@ class MultiHeadAttention(CompositeLayer):
         load_version_1(store, maps, [weight for dense in maps for weight in dense.weights])
 
     def get_config(self) -> dict:
-        serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
             "num_heads": self.num_heads,
@@ -352,8 +354,8 @@ class MultiHeadAttention(CompositeLayer):
             "value_dim": self.value_dim,
             "use_bias": self.use_bias,
             "dropout": self.dropout,
-            "attention": serialize(self.attention) if self._is_attention_given else None,
-            "position": serialize(self.position),
+            "attention": unbuilt_config(self.attention) if self._is_attention_given else None,
+            "position": unbuilt_config(self.position),
             "sliding_window": self.sliding_window,
             "flash_attention": self.flash_attention,
             "seed": self.seed,

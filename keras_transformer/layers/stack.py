@@ -16,6 +16,7 @@ from keras_transformer.layers.composite_layer import (
     derive_seed,
     freeze_given,
     is_composite,
+    unbuilt_config,
 )
 from keras_transformer.layers.dropout_and_normalization import Dropout, LayerNormalization
 from keras_transformer.layers.feed_forward import FeedForward
@@ -90,7 +91,7 @@ class Block(CompositeLayer):
             **{name: getattr(self, name) for name in _BLOCK_ARGUMENTS},
             "activation": keras.activations.serialize(self.activation),
             **dense_config(self),
-            "position": keras.saving.serialize_keras_object(self.position),
+            "position": unbuilt_config(self.position),
         }
 
     def _make_attention(self, name, inputs_shape, encoder_outputs_shape=None):
@@ -232,7 +233,7 @@ class Stack(CompositeLayer):
             **super().get_config(),
             "blocks": [self._block_config(index) for index in range(len(self.blocks))],
             "quantized_parts": {},  # In the configs of the blocks.
-            "position": _unbuilt_config(self.position),
+            "position": unbuilt_config(self.position),
             "dropout": self.dropout,
             "final_norm": self.final_norm,
             "epsilon": self.epsilon,
@@ -250,7 +251,7 @@ class Stack(CompositeLayer):
         for earlier, other in enumerate(self.blocks[:index]):
             if other is block:
                 return earlier
-        config = _unbuilt_config(block)
+        config = unbuilt_config(block)
         if isinstance(block, Block) and position is not None:
             for earlier, other in enumerate(self.blocks[:index]):
                 if getattr(other, "position", None) is position:
@@ -296,9 +297,11 @@ def _make_position(position: Any, blocks: list, dtype: Any) -> keras.layers.Laye
         position = None if have_positions else "sinusoidal"
     if position == "sinusoidal":
         return SinusoidalPositionEncoding(dtype=dtype, name="position")
-    is_layer = position is None or isinstance(position, keras.layers.Layer)
-    rule = "'auto', 'sinusoidal', a layer that adds positions to its inputs, or None"
-    check_argument(is_layer, "position", rule, position)
+    is_layer = isinstance(position, keras.layers.Layer)
+    is_allowed = position is None or (is_layer and not isinstance(position, AttentionPosition))
+    rule = "'auto', 'sinusoidal', a layer that adds positions to its inputs, or None; positions of "
+    rule += "the attention, such as `RotaryPosition`, belong to the blocks"
+    check_argument(is_allowed, "position", rule, position)
     return position
 
 
@@ -311,15 +314,6 @@ def _build_once(layer, *shapes):
     has_build = layer is not None and type(layer).build is not keras.layers.Layer.build
     if has_build and not layer.built:
         layer.build(*shapes)
-
-
-def _unbuilt_config(layer):
-    """Returns a layer's config without its shapes, because the stack builds the layer itself."""
-    config = keras.saving.serialize_keras_object(layer)
-    if config is not None:
-        # In the same dict: Keras marks it if another layer shares the object.
-        config.pop("build_config", None)
-    return config
 
 
 def check_inputs(

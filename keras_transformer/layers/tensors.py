@@ -41,6 +41,15 @@ def check_shape(name: str, tensor: Any, shape: str, *sizes: Any) -> None:
         raise ValueError(f"{rule}. Received: {name} of shape {found}")
 
 
+def check_weights(sample_weight: Any, losses: Any) -> None:
+    """Raises `ValueError` unless weights are None, a scalar, or fit `losses`, axis by axis."""
+    if getattr(sample_weight, "shape", ()):
+        rank = len(losses.shape)
+        axes = ["batch", "length", *(f"axis {axis}" for axis in range(2, rank))][:rank]
+        shape = f"[{', '.join(f'{axis} or 1' for axis in axes)}]"
+        check_shape("sample_weight", sample_weight, shape, *losses.shape)
+
+
 def reshape(tensor: Tensor, sizes: Sequence[Any]) -> Tensor:
     """Reshapes like `ops.reshape`, but infers a single unknown size: decoding graphs stay small.
 

@@ -11,7 +11,12 @@ import keras
 from keras import ops
 
 from keras_transformer.checks import check_choice, check_rate
-from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape
+from keras_transformer.layers.tensors import (
+    Tensor,
+    at_least_float32,
+    check_shape,
+    check_weights,
+)
 from keras_transformer.models.micro_batches import token_mean_weights
 
 if keras.backend.backend() == "tensorflow":
@@ -75,7 +80,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     Args:
         label_smoothing: float `e` in [0, 1).
         convention: "t2t" or "keras".
-        reduction, name, dtype: As in `keras.losses.Loss`; float64 logits are never cast down.
+        reduction, name, dtype: As in `keras.losses.Loss`, but at least float32; float64 logits are
+            never cast down.
 
     Call arguments:
         y_true: int `[batch, length]`, ids in `[0, V)`.
@@ -108,6 +114,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         name: str = "label_smoothed_cross_entropy",
         dtype: Any = None,
     ):
+        if keras.dtype_policies.get(dtype or keras.config.floatx()).compute_dtype != "float64":
+            dtype = "float32"  # Keras casts labels to this dtype: others would round them.
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         check_rate("label_smoothing", label_smoothing)
         check_choice("convention", convention, ("t2t", "keras"))
@@ -120,6 +128,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         y_true = ops.convert_to_tensor(y_true)
         if len(y_true.shape) == len(y_pred.shape) and y_true.shape[-1] == 1:
             y_true = ops.squeeze(y_true, axis=-1)  # as Keras' sparse losses do
+        check_weights(sample_weight, y_true)
         # keras.losses.Loss casts to its own dtype, which would round float64 logits.
         is_wide = keras.backend.standardize_dtype(y_pred.dtype) == "float64"
         if is_wide and self.dtype != "float64":

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.checks import check_boolean, checked_number
-from keras_transformer.layers.tensors import Tensor, at_least_float32
+from keras_transformer.layers.tensors import Tensor, at_least_float32, check_weights
 from keras_transformer.losses.cross_entropy import (
     LabelSmoothedCrossEntropy,
     cross_entropy,
@@ -173,6 +173,7 @@ class LossModel(MicroBatchModel):
     ) -> Tensor:
         """Returns the weighted sum of the losses of the tokens, without weights their mean."""
         losses = self.token_losses(y_pred, y, training)
+        check_weights(sample_weight, losses)
         if sample_weight is None:
             sample_weight = token_mean_weights(y, losses.dtype)
         loss = ops.sum(losses * ops.cast(sample_weight, losses.dtype))

@@ -1,5 +1,6 @@
 """The cores and devices of this machine, and whether it multiplies fast in bfloat16."""
 
+import contextlib
 import functools
 import os
 import re
@@ -7,12 +8,18 @@ from pathlib import Path
 
 import keras
 
+_QUOTA_FILE = Path("/sys/fs/cgroup/cpu.max")  # of a container
+
 
 def num_cores() -> int:
     """Returns the number of cores that this process may use."""
+    cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # not on every system
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # no quota
+        quota, period = map(int, _QUOTA_FILE.read_text().split())
+        cores = min(cores, -(-quota // period))
+    return cores
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 from keras_transformer.parsing.joined_trees import JoinedTrees
 from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.parseval_score import ParsevalScore, parseval
-from keras_transformer.parsing.trees import Tree, split_words
+from keras_transformer.parsing.trees import Tree, clean_tree, split_words
 from keras_transformer.parsing.well_formed_trees import WellFormedTrees, tree_symbols
 from keras_transformer.training.scores import ScoreOnDev
 
@@ -180,7 +180,8 @@ class Parser(Pipeline):
         words = _words_of(sentences)
         is_constrained = self._check_constrained(constrained, self.constrained)
         num_words = list(map(len, words))
-        limits = ops.convert_to_numpy(self.max_lengths(np.array(num_words, "int32"))).tolist()
+        max_lengths = self.max_lengths if is_constrained else super().max_lengths
+        limits = ops.convert_to_numpy(max_lengths(np.array(num_words, "int32"))).tolist()
         # A sentence without words has no tree, and a limit of 1.
         others = 1 if self.linearization.joined else _SMALLEST_TREE
         room = [max(limit - others, 0) for limit in limits]
@@ -204,9 +205,19 @@ class Parser(Pipeline):
             for hypotheses, sentence_words in zip(answers, words, strict=True)
         ]
 
+    def max_lengths(self, num_tokens: Tensor) -> Tensor:
+        limits = super().max_lengths(num_tokens)
+        # With the constraint, a joined tree has one symbol for each word, and EOS.
+        is_exact = self.linearization.joined and self.constrained
+        return ops.minimum(limits, num_tokens + 1) if is_exact else limits
+
     def encode_pair(self, text: str, answer: str | None = None) -> tuple[list[int], list[int]]:
         text = " ".join(split_words(text))
-        tree = self.parse([text])[0] if answer is None else Tree.parse(answer)
+        if answer is None:
+            tree = self.parse([text])[0]
+        else:
+            given = Tree.parse(answer)
+            tree = clean_tree(given) or given
         if tree and tree.words() != split_words(text):
             rule = f"The tree must have the words {text!r}"
             raise UserError(f"{rule}. Received: {' '.join(tree.words())!r}")

@@ -16,6 +16,8 @@ from keras_transformer.serving.protocol import RequestError
 Texts = Mapping[str, list[bytes]]
 # Each output has a row for each text.
 Outputs = Mapping[str, np.ndarray]
+# Minimum number of rows of a request that several streams share.
+_FEWEST_ROWS = 8
 # Maximum number of pauses of `batch_timeout_ms` in which a batch waits for others.
 _MAX_PAUSES = 10
 
@@ -37,6 +39,8 @@ class Batches:
     ):
         self._function, self._threads, self._settings = function, threads, settings
         self._streams = settings.streams or 1
+        # Samples depend on the rows that are computed together.
+        self._is_shared = not getattr(function, "is_random", False)
         self._waiting: collections.deque[_Request] = collections.deque()
         self._tasks: set[asyncio.Task] = set()
         self._full = asyncio.Event()
@@ -46,13 +50,24 @@ class Batches:
 
     async def answer(self, texts: Texts) -> Outputs:
         """Returns the outputs for a request; raises a `RequestError` if too many rows wait."""
-        loop, num_rows = asyncio.get_running_loop(), len(next(iter(texts.values())))
+        num_rows = len(next(iter(texts.values())))
         most = self._settings.max_queue_size
         if num_rows > most:
             rule = f"A request may have at most {most:,} texts"
             raise RequestError(f"{rule}. Received: {num_rows:,}")
         if self.num_waiting + num_rows > most:
             raise RequestError(f"The queue is full: {self.num_waiting:,} texts wait", 503)
+        num_idle = max(1, self._streams - self._num_running) if self._is_shared else 1
+        size = max(_FEWEST_ROWS, -(-num_rows // num_idle))
+        if num_rows <= size:
+            return await self._enqueue(texts, num_rows)
+        starts = range(0, num_rows, size)
+        parts = [{name: rows[s : s + size] for name, rows in texts.items()} for s in starts]
+        sizes = [min(size, num_rows - start) for start in starts]
+        return _joined(await asyncio.gather(*map(self._enqueue, parts, sizes)))
+
+    async def _enqueue(self, texts, num_rows):
+        loop = asyncio.get_running_loop()
         request = _Request(texts, num_rows, loop.create_future())
         self._waiting.append(request)
         self.num_waiting += num_rows
@@ -121,3 +136,18 @@ class Batches:
             if not request.answer.done():
                 rows = {name: array[start:end] for name, array in outputs.items()}
                 request.answer.set_result(rows)
+
+
+def _joined(answers):
+    """Returns outputs with the rows of all answers, whose later axes have the largest size."""
+    joined = {}
+    for name in answers[0]:
+        arrays = [answer[name] for answer in answers]
+        sizes = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
+        shape = sum(map(len, arrays)), *sizes
+        padding = b"" if arrays[0].dtype == object else 0
+        joined[name], end = np.full(shape, padding, arrays[0].dtype), 0
+        for array in arrays:
+            start, end = end, end + len(array)
+            joined[name][(slice(start, end), *map(slice, array.shape[1:]))] = array
+    return joined

@@ -31,6 +31,7 @@ class Signature:
 
     inputs: tuple[str, ...]
     function: Any  # TensorFlow traces it at the first use.
+    is_random: bool = False
 
     def __call__(self, texts: Mapping[str, list[bytes]]) -> dict[str, np.ndarray]:
         import tensorflow as tf
@@ -105,7 +106,8 @@ class ServedModel:
             pipeline.quantize()
         served = task.served_functions(pipeline, pipeline.search, **options)
         functions = {name: getattr(served.module, name) for name in served.inputs}
-        return {name: Signature(served.inputs[name], f) for name, f in functions.items()}
+        is_random = pipeline.search.is_random
+        return {n: Signature(served.inputs[n], f, is_random) for n, f in functions.items()}
 
     def _load_saved_model(self):
         import tensorflow as tf
@@ -123,11 +125,12 @@ class ServedModel:
             _LOGGER.warning(message + "--precision float32.", self.path)
         # The signatures do not keep the variables of their owner alive.
         self.pipeline, self._owner = None, tf.saved_model.load(str(self.path))
+        is_random = self.card.get("search", {}).get("name") == "sampling"
         signatures = {}
         for name, function in self._owner.signatures.items():
             specs = function.structured_input_signature[1]
             if all(s.dtype == tf.string and s.shape.rank == 1 for s in specs.values()):
-                signatures[name] = Signature(tuple(sorted(specs)), function)
+                signatures[name] = Signature(tuple(sorted(specs)), function, is_random)
         return signatures
 
     def warm_up(self) -> None:

@@ -132,13 +132,21 @@ class StartingModel:
         self.tokenizers, self.vocab_sizes = pair, pair.sizes
         self._keeps_vocabulary = False
 
-    def with_tags(self, profile: SentenceProfile) -> SentenceProfile:
-        """Returns the profile with those tags of this model too that the vocabulary has."""
+    def extended(self, profile: SentenceProfile) -> SentenceProfile:
+        """Returns the profile with what this model knows: longer sentences, abbreviations, tags."""
         stored = self._config.get("sentence_profile")
         stored = stored and SentenceProfile.from_dict(stored)
+        # Without a profile, a model reads all that fits.
+        longest = stored.longest if stored else self._config.get("max_source_length", 1024) - 1
         tags = SentenceProfile.tags_of(stored, self._known.source)
         kept = set(self.tokenizers.source.symbols).intersection(tags)
-        return dataclasses.replace(profile, tags=tuple(sorted(kept.union(profile.tags or ()))))
+        known = stored.abbreviations if stored else ()
+        return dataclasses.replace(
+            profile,
+            longest=max(profile.longest, longest),
+            abbreviations=tuple(sorted({*profile.abbreviations, *known})),
+            tags=tuple(sorted(kept.union(profile.tags or ()))),
+        )
 
     def copy_weights(self, transformer, report: Callable[[str], object]) -> None:
         """Sets the weights of a `Transformer`.

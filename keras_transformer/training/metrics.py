@@ -8,10 +8,17 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.checks import check_argument
 from keras_transformer.decoding.loop import top_k
 from keras_transformer.decoding.search import CompiledFunctions
-from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape
+from keras_transformer.layers.tensors import (
+    Tensor,
+    at_least_float32,
+    check_shape,
+    check_weights,
+)
 from keras_transformer.losses.cross_entropy import cross_entropy
+from keras_transformer.losses.loss_model import LossModel
 from keras_transformer.training.processes import ProcessGroup
 
 
@@ -28,6 +35,7 @@ class _TokenMean(keras.metrics.Mean):
     ) -> None:
         check_shape("y_pred", y_pred, "[batch, length, V]")
         labels = ops.cast(y_true, "int32")
+        check_weights(sample_weight, labels)
         values = ops.cast(self.token_values(labels, ops.convert_to_tensor(y_pred)), self.dtype)
         weights = labels if sample_weight is None else ops.convert_to_tensor(sample_weight)
         is_counted = ops.broadcast_to(weights > 0, ops.shape(values))
@@ -57,8 +65,7 @@ class TokenLoss(_TokenMean):
         Scalar, 0 if no token was seen.
 
     Raises:
-        ValueError: If `y_pred` has no axis of logits, such as the output of a `LossModel`. For that
-            model, use `evaluate_tokens` on its `transformer`.
+        ValueError: If `y_pred` has no axis of logits.
 
     Example:
 
@@ -163,6 +170,8 @@ class TokenEvaluator:
     """
 
     def __init__(self, model: keras.Model, group: ProcessGroup | None = None):
+        rule = "a model with logits; of a `LossModel`, give its `transformer`"
+        check_argument(not isinstance(model, LossModel), "model", rule, model)
         self.model = model
         self._group = group or ProcessGroup()
         self._compiled = CompiledFunctions(model)

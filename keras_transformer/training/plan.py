@@ -190,7 +190,7 @@ def make_plan(
         start=start,
         tokenizers=tokenizers,
         data=data,
-        sentence_profile=profile if start is None else start.with_tags(profile),
+        sentence_profile=profile if start is None else start.extended(profile),
         held_out=held_out,
         scores={
             name: _make_score(task, corpus, tokenizers, settings, recipe)

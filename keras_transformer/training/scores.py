@@ -9,6 +9,7 @@ import keras
 
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.errors import shortened
 from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.training.processes import ProcessGroup
@@ -16,10 +17,17 @@ from keras_transformer.training.processes import ProcessGroup
 _NUM_SAMPLES = 2
 
 
-def beam_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch:
+def beam_search(
+    recipe: TrainingRecipe, beam_size: int, constraints: Constraints = ()
+) -> BeamSearch:
     """Returns a beam search with the length penalty of a recipe."""
     normalization = recipe.length_normalization
-    return BeamSearch(beam_size, recipe.length_penalty, length_normalization=normalization)
+    return BeamSearch(
+        beam_size,
+        recipe.length_penalty,
+        length_normalization=normalization,
+        constraints=constraints,
+    )
 
 
 def fast_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch | GreedySearch:

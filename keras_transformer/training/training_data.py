@@ -11,12 +11,14 @@ import keras
 import numpy as np
 
 from keras_transformer.data import EncodedCorpus, TokenBatches
+from keras_transformer.data.tokenizer import UNK_ID
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
 from keras_transformer.inference.sentences import SentenceProfile
 
 _READ_BETWEEN_REPORTS = 1_000_000
 _ROW_MULTIPLE = 8
+_LOOKED_AT, _MUCH_UNKNOWN = 10_000_000, 0.001  # tokens, and their share
 # Number of shapes of the validation batches: JAX compiles each.
 _NUM_SHAPES, _NUM_COMPILED_SHAPES = 24, 2
 
@@ -71,6 +73,7 @@ def make_training_data(
     encoded = _encode(train_corpus, tokenizers, max_length, progress=_report_pairs(report))
     if packed_width is None:
         packed_width = _choose_packed_width(encoded, settings, max_length, report)
+    _report_unknown(encoded, report)
     encoded_epochs: Any = encoded
     if settings.bpe_dropout:
         encoded_epochs = _drop_merges(train_corpus, encoded, tokenizers, max_length, settings)
@@ -88,7 +91,10 @@ def make_training_data(
     return TrainingData(
         batches,
         {
-            name: _valid_batches(_encode(corpus, tokenizers, recipe.max_length), recipe)
+            name: _valid_batches(
+                _encode(corpus, tokenizers, recipe.max_length),
+                max(1, recipe.tokens_per_batch // num_replicas),
+            )
             for name, corpus in valid_corpora.items()
         },
         packed_width,
@@ -161,6 +167,13 @@ def _choose_packed_width(encoded, settings, max_length, report):
     return width
 
 
+def _report_unknown(encoded, report):
+    for side, ids in {"source": encoded.source_ids, "target": encoded.target_ids}.items():
+        share = np.mean(ids[:_LOOKED_AT] == UNK_ID)
+        if share >= _MUCH_UNKNOWN:
+            report(f"{share:.1%} of the {side} tokens are not in the vocabulary, and are unknown.")
+
+
 def _report_epoch(encoded, batches, steps_per_epoch, report):
     if mixture := encoded.mixture:
         for name, share, size in zip(mixture.names, mixture.shares, mixture.sizes, strict=True):
@@ -189,8 +202,8 @@ def _fingerprint(encoded, batches, num_replicas, has_fixed_lengths):
     return fingerprint
 
 
-def _valid_batches(encoded, recipe):
-    """Returns the batches of a validation set, which are not packed."""
+def _valid_batches(encoded, num_tokens):
+    """Returns the batches of a validation set, which are not packed and have one part of rows."""
     max_shapes = _NUM_COMPILED_SHAPES if keras.backend.backend() == "jax" else _NUM_SHAPES
-    batches = TokenBatches(encoded, recipe.tokens_per_batch, shuffle=False, max_shapes=max_shapes)
+    batches = TokenBatches(encoded, num_tokens, shuffle=False, max_shapes=max_shapes)
     return list(batches.batches(0))

@@ -99,11 +99,19 @@ class TranslationTask(Task):
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
+        from keras_transformer.decoding import SuppressTokens
         from keras_transformer.inference.model_directory import limits_of, read_config
         from keras_transformer.training.scores import beam_search
 
-        options = {"search": beam_search(recipe, recipe.beam_size), "recipe": recipe}
+        options, constraints = {"recipe": recipe}, ()
         if settings.start_from is not None:
             options |= limits_of(settings.start_from)
-            options["origin"] = read_config(settings.start_from).get("origin")
+            start = read_config(settings.start_from)
+            options["origin"] = start.get("origin")
+            constraints = tuple(
+                constraint
+                for constraint in getattr(start["search"], "constraints", ())
+                if not isinstance(constraint, SuppressTokens)  # Another vocabulary has other ids.
+            )
+        options["search"] = beam_search(recipe, recipe.beam_size, constraints)
         return self.pipeline(model, *tokenizers, sentence_profile=sentence_profile, **options)

@@ -249,6 +249,8 @@ def test_a_line_without_the_code_of_its_language_is_named_before_the_work(
     command_line = ["translate", "--model", tmp_path / "model", "--input", tmp_path / "in.txt"]
     status, errors = command(capfd, *command_line, "--chunk-size", 3)
     assert status == 2 and "in.txt', line 8: A text for this model must begin" in errors
+    status, errors = command(capfd, *command_line, "--target-language", "por")
+    assert status == 2 and f"give it there, as in '{PORTUGUESE} ...', and no option" in errors
 
 
 @pytest.mark.parametrize("kind", ["other", "imported"])
@@ -289,6 +291,7 @@ def test_a_download_takes_the_files_that_are_needed(is_split, published, tmp_pat
     pytest.importorskip("huggingface_hub")
     source = shutil.copytree(published("opus")[0], tmp_path / "hub")
     (source / "model.fp16.safetensors").touch()
+    change_json("config.json", _name_or_path="./")(source)
     change_tensors(source, lambda torch, tensor: tensor)
     if is_split:
         (source / "pytorch_model.bin").rename(source / "pytorch_model-00001-of-00001.bin")

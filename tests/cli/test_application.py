@@ -114,7 +114,9 @@ def test_a_full_disk_is_named_with_the_file_and_not_as_memory():
     error = tf.errors.ResourceExhaustedError(None, None, text)
     assert describe(error) == f"{reason}: '/exports/en de/part-00000'"
     error = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating [Op:Mul]")
-    assert describe(error).startswith("out of memory; use a smaller --batch-size")
+    assert describe(error) == (
+        "out of memory; use a smaller --batch-size, or --micro-batches 2 or more in training"
+    )
 
 
 @pytest.mark.parametrize(

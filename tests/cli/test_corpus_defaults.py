@@ -7,6 +7,7 @@ from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.corpus_defaults import choose_settings, choose_vocab_size, keep_settings
 from keras_transformer.cli.settings import resolve
 from keras_transformer.data import MixedCorpus, PairsCorpus
+from keras_transformer.layouts import CHECKPOINT_FOLDER
 from keras_transformer.models import get_preset
 from keras_transformer.training import TrainingSettings
 
@@ -80,12 +81,20 @@ def test_a_training_that_goes_on_keeps_what_was_chosen(tmp_path):
     started = TrainingSettings("small", {"dropout": 0.3}, {"warmup_steps": 7}, patience=9)
     started.save(tmp_path, {})
     values = resolve(build_parser("train").parse_args(["train", "--output", str(tmp_path)]))
+    assert keep_settings(values) == values  # It ended before its first checkpoint.
+    add_checkpoint(tmp_path)
     kept = keep_settings(values)
     names = ("preset", "dropout", "warmup_steps", "patience")
     assert [kept[name] for name in names] == ["small", 0.3, 7, 9]
 
 
+def add_checkpoint(folder):
+    (folder / CHECKPOINT_FOLDER).mkdir()
+    (folder / CHECKPOINT_FOLDER / "state.npz").touch()
+
+
 def test_settings_are_printed_as_a_training_that_goes_on_keeps_them(tmp_path, succeed):
     TrainingSettings("small", {"dropout": 0.3}, vocab_size=777).save(tmp_path, {})
+    add_checkpoint(tmp_path)
     printed = succeed("train", "--output", tmp_path, "--print-config").output
     assert "vocab_size = 777\n" in printed and "dropout = 0.3\n" in printed

@@ -99,10 +99,11 @@ def test_a_training_ends_with_the_next_commands(succeed, trained, text, tmp_path
         *end,
     ]
     data += ["--valid-source", source, "--valid-target", target]
-    assert (
-        f"evaluate {model} --source {source} --reference {target}\n"
-        in succeed("train", *data).errors
-    )
+    files = f"--source {source} --reference {target}\n"
+    assert f"evaluate {model} {files}" in succeed("train", *data).errors
+    data += ["--target-language", "es", "--bleu-lowercase"]
+    outcome = succeed("train", *data)
+    assert f"evaluate --target-language es --lowercase {model} {files}" in outcome.errors
 
 
 def warnings_of(train_pairs, valid_pairs, adapts=False):

@@ -10,7 +10,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.layers import Encoder, EncoderBlock, LearnedPositionEmbedding
+from keras_transformer.layers import (
+    Encoder,
+    EncoderBlock,
+    LearnedPositionEmbedding,
+    RelativePosition,
+)
 from keras_transformer.models import Transformer
 from tests.composition.answers import tiny_transformer
 from tests.layers.harness import reloaded
@@ -26,7 +31,10 @@ def make_transformer(**overrides):
 
 
 def make_encoder_model(**kwargs):
-    blocks = [EncoderBlock(2, 16, norm="pre", name=f"block_{index}") for index in range(2)]
+    blocks = [
+        EncoderBlock(2, 16, norm="pre", position=RelativePosition(2), name=f"block_{index}")
+        for index in range(2)
+    ]
     encoder = Encoder(
         blocks, position=LearnedPositionEmbedding(9, name="position"), name="encoder", **kwargs
     )

@@ -41,6 +41,7 @@ TEXTS = [
         ("<b>dog</b> <br/> <a href='dog'>", ["<b>", "Hund", "</b>", "<br/>", "<a href='dog'>"]),
         ("{dog} {{a b}} {} ${x}, 3 < dog > 2", ["{dog}", "{{a b}}", "{}", "${x}", "Hund"]),
         ("%s %1$s %(dog)s %d%% %.2f, 100% sure", ["%s", "%1$s", "%(dog)s", "%d", "%.2f"]),
+        ("%5.2f %-8s %ld %1$@ at 5% off", ["%5.2f", "%-8s", "%ld", "%1$@"]),
         ("hot dog dog hot", ["Hotdog", "Hund"]),
         ("(https://a.de/dog?x=1#y), http://b/.", ["https://a.de/dog?x=1#y", "http://b/"]),
     ],
@@ -79,6 +80,7 @@ def test_spaces_inside_of_tags_are_those_of_the_source():
     glossary = Glossary({}, keep_placeholders=True)
     assert glossary.tidy("Ein <b> Hund </b> da", "a <b>dog</b> there") == "Ein <b>Hund</b> da"
     assert glossary.tidy("Ein <b> Hund </b>", "a <b> dog </b>") == "Ein <b> Hund </b>"
+    assert glossary.tidy("<b> Hund </b> <br/> da", "<b>dog</b> <br/> x") == "<b>Hund</b> <br/> da"
     assert Glossary(TERMS).tidy("<b> Hund", "<b>dog") == "<b> Hund"
 
 

@@ -15,6 +15,7 @@ from keras_transformer.inference import Shortlist, Translator
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.settings.training_settings import TrainingSettings
+from tests.closeness import assert_close
 
 CODES = ("eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
 TEXTS = ["a red house", "blue", ">>red<< red blue house", "", " ".join(["red"] * 40)]
@@ -71,11 +72,23 @@ def test_other_languages_are_those_of_other_tokenizers(translator, other):
     for ours, theirs, text in zip(found, want, TEXTS, strict=False):
         assert ours.pairs == theirs.pairs
         assert ours.attention.shape == (len(text.split()),) * 2
-    # The pairs of words do not count the language, whose attention is the first word's.
     first = translator.source_tokenizer.encode("red house")
     assert first[1:] == [
         t for w in ("red", "house") for t in translator.source_tokenizer.encode(w)[1:]
     ]
+
+
+def test_the_attention_to_a_language_belongs_to_no_word(translator):
+    source, target = "red house", "blue"
+    [found] = translator.align([source], [target], layer=0)
+    ids = [[t.encode(text) for text in (source, target)] for t in translator.tokenizers]
+    (source_ids, _), (_, target_ids) = ids
+    inputs = np.array([[*source_ids, 3]]), np.array([[2, *target_ids]])
+    scores = translator.model.attention_scores(*inputs)["cross"][0]
+    scores = np.mean(np.asarray(scores), axis=1)[0, 1 : len(target_ids), 1 : len(source_ids)]
+    num_red = len(translator.source_tokenizer.encode("red")) - 1
+    words = [scores[:, :num_red].sum(axis=1), scores[:, num_red:].sum(axis=1)]
+    assert_close(found.attention, np.mean(words, axis=1)[None])
 
 
 def test_a_language_is_in_front_of_the_parts_of_a_text_and_no_part_of_the_text(translator):
@@ -269,3 +282,19 @@ def test_an_adaptation_is_to_the_chosen_languages_and_keeps_the_others(translato
     options = "--prepared", prepared, "--output", adapted, "--target-language", "zho_Hant"
     assert main(["train", "--start-from", start, *options]) == 2
     assert "is encoded in 'fra_Latn'. Received: --target-language zho" in capfd.readouterr().err
+
+
+def test_a_missing_tokenizer_of_bleu_is_named_before_the_work(
+    translator, tmp_path, monkeypatch, capfd
+):
+    def make_bleu(tokenize):
+        if tokenize == "zh":
+            raise UserError("The tokenizer cannot be loaded")
+
+    translator.with_languages(None, "zho_Hant").save(tmp_path / "model")
+    (tmp_path / "text").write_text("a red house\n")
+    monkeypatch.setattr("keras_transformer.evaluation.bleu.make_bleu", make_bleu)
+    monkeypatch.setattr(Translator, "translate", None)
+    files = ["--model", tmp_path / "model", "--source", tmp_path / "text"]
+    assert main([*map(str, ["evaluate", *files, "--reference", tmp_path / "text"])]) == 2
+    assert "The tokenizer cannot be loaded" in capfd.readouterr().err

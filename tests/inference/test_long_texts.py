@@ -87,6 +87,12 @@ class TestSplit:
         assert [part.tags for part in parts] == [repeated] * 2
         assert parts[0].text == first and repeated + "".join(p.text for p in parts) == text
 
+    def test_a_tag_without_text_is_empty(self):
+        tokenizer = train_sentencepiece([TEXT] * 50, 320, symbols=[">>fra<<"])
+        translator = tiny_translator(tokenizer=tokenizer)
+        assert translator.translate([">>fra<< ", ">>fra<<", ""]) == [""] * 3
+        assert [bool(translator.split(text)[0].ids) for text in (">>fra<< ", ">>fra<< a")] == [0, 1]
+
     @pytest.mark.parametrize("keeps_spaces", [False, True])
     def test_tags_are_in_front_of_every_part(self, keeps_spaces):
         """Also where a space after the tags would be a piece of its own."""

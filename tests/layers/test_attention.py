@@ -176,6 +176,18 @@ def test_decoding_in_steps_equals_the_whole(position, window, max_length, step, 
         assert keras.backend.standardize_dtype(tensor.dtype) == layer.compute_dtype
 
 
+def test_a_map_with_a_policy_of_its_own_keeps_the_dtype_of_the_cache():
+    layer, inputs = attention("none", dtype="mixed_bfloat16"), states(4)
+    layer.value_dense.dtype_policy = "float32"
+    outputs, cache = decode(
+        lambda new, cache, stop: layer(new, new, cache=cache, use_causal_mask=True),
+        inputs, layer.make_cache(batch_size=2), range(1, 5),
+    )  # fmt: skip
+    assert_close(outputs, array(layer(inputs, inputs, use_causal_mask=True)), "mixed_bfloat16")
+    for tensor in keras.tree.flatten((cache.keys, cache.values)):
+        assert keras.backend.standardize_dtype(tensor.dtype) == "bfloat16"
+
+
 @pytest.mark.parametrize("width, query_length", [(1, 4), (3, 1), (3, 4)])
 def test_beams_of_a_sentence_share_its_keys(width, query_length):
     layer = MultiHeadAttention(3, 4, dtype=WIDEST)

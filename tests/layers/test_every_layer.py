@@ -127,7 +127,10 @@ OF_BLOCK = {
 del OF_BLOCK["attention"]
 OF_STACK = {
     "blocks": ("must be a list of at least one layer", [[], None, ["block"]]),
-    "position": ("must be 'auto', 'sinusoidal', a layer that adds positions", ["rotary", 1]),
+    "position": (
+        "must be 'auto', 'sinusoidal', a layer that adds positions",
+        ["rotary", 1, layers.RotaryPosition()],
+    ),
     "dropout": RATE,
     "final_norm": ("must be True or False", [0, "no"]),
     "remat": BOOLEAN,

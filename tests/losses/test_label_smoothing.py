@@ -64,6 +64,14 @@ def test_a_loss_has_the_dtype_of_its_logits():
         assert keras.backend.standardize_dtype(loss.dtype) == dtype
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16", "float16"])
+def test_a_half_precision_does_not_round_the_labels(dtype):
+    """In bfloat16, 257 is 256."""
+    logits = np.where(np.arange(600) == 257, -20.0, 0.0)[None, None].astype("float32")
+    loss = LabelSmoothedCrossEntropy(0.0, dtype=dtype)(np.array([[257]]), logits)
+    assert_close(loss, 20.0 + np.log(599.0 + np.exp(-20.0)))
+
+
 def test_share_of_few_classes():
     """With one id, no other could share what is taken from the label: the loss is 0 anyway."""
     assert [uniform_share(0.1, num_classes) for num_classes in (1, 2, 5)] == [0.1, 0.2, 0.125]
@@ -74,6 +82,15 @@ def test_config_round_trip():
     loss = LabelSmoothedCrossEntropy(0.2, "keras", reduction="none")
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
     assert (copy.label_smoothing, copy.convention, copy.reduction) == (0.2, "keras", "none")
+
+
+def test_weights_of_sentences_are_refused(example):
+    """They would become weights of positions where a batch has as many sentences as positions."""
+    labels, logits = example
+    weights = np.ones(LENGTH, "float32")
+    with pytest.raises(ValueError, match=r"`sample_weight` must have the shape \[batch or 1, len"):
+        LabelSmoothedCrossEntropy()(labels, logits, weights)
+    assert LabelSmoothedCrossEntropy()(labels, logits, weights[None]).shape == ()
 
 
 def test_labels_of_another_shape_are_refused_or_squeezed(example):

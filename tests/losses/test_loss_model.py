@@ -210,6 +210,13 @@ def test_weights_in_float16_are_refused():
     assert compile_model(LossModel(small("bfloat16")), RECIPE).optimizer.built
 
 
+def test_weights_of_sentences_are_refused():
+    model, ids = LossModel(small()), np.ones((4, 4), "int32")
+    model.compile("sgd")
+    with pytest.raises(ValueError, match=r"`sample_weight` must have the shape \[batch or 1, len"):
+        model.fit({"source": ids, "target": ids}, ids, sample_weight=np.ones(4), verbose=0)
+
+
 def test_it_takes_no_other_loss_and_no_metrics_of_logits():
     with pytest.raises(ValueError, match="a loss of its own.* Received: .*weighted_metrics="):
         LossModel(small()).compile(weighted_metrics=[TokenLoss()])

@@ -115,6 +115,27 @@ class TestDirectory:
         limits = ops.convert_to_numpy(parser.max_lengths(np.array([0, 1, 40])))
         assert limits.tolist() == [1, 301, 340]
 
+    @pytest.mark.parametrize("constrained, limits", [(True, [1, 2, 41]), (False, [1, 25, 64])])
+    def test_a_joined_tree_has_a_symbol_for_each_word(self, constrained, limits):
+        form = Linearization(labelled_closing=False, joined=True)
+        parser = tiny_parser(linearization=form, constrained=constrained)
+        found = ops.convert_to_numpy(parser.max_lengths(np.array([0, 1, 40])))
+        assert found.tolist() == limits
+        # Without the constraint, a tree keeps its room.
+        found = parser.parses([SENTENCES[0]], BeamSearch(2), constrained=False)
+        want = tiny_parser(linearization=form, constrained=False).parses(
+            [SENTENCES[0]], BeamSearch(2)
+        )
+        assert found == want
+
+    def test_a_given_tree_may_be_one_of_a_treebank(self, parser):
+        found, want = (
+            parser.encode_pair("It works", tree)
+            for tree in ("( (S (NP-SBJ (PRP It)) (VP (VBZ works))) )",
+                         "(S (NP (PRP It)) (VP (VBZ works)))")
+        )  # fmt: skip
+        assert found == want
+
 
 class TestF1OnDev:
     TOKENIZERS = SubwordTokenizer("the a dog cat sees".split()), symbol_tokenizer()

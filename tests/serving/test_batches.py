@@ -4,6 +4,7 @@ import asyncio
 import random
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from keras_transformer.serving import ServerSettings
@@ -82,6 +83,33 @@ def test_no_request_gets_the_rows_of_another():
     function = Echo()
     run(function, test, streams=3, max_batch_size=16, batch_timeout_ms=1)
     assert max(function.batches) > 4  # they were joined
+
+
+@pytest.mark.parametrize("is_random, sizes", [(False, [16] * 4), (True, [64])])
+def test_streams_without_work_share_a_request(is_random, sizes):
+    class Ragged(Echo):
+        def __call__(self, texts):
+            outputs = super().__call__(texts)
+            width = max(map(len, texts["text"]))
+            letters = [[text[i : i + 1] for i in range(width)] for text in texts["text"]]
+            return {**outputs, "letters": np.array(letters, object)}
+
+    function = Ragged()
+    function.is_random = is_random
+    texts = [chr(97 + number % 26) * (1 + number // 9) for number in range(64)]
+
+    async def test(batches):
+        outputs = await ask(batches, *texts)
+        assert answers(outputs) == [text.upper() for text in texts]
+        assert outputs["size"].tolist() == list(map(len, texts))
+        assert [b"".join(row).decode() for row in outputs["letters"]] == texts
+        assert outputs["letters"].shape == (64, 8)
+        with pytest.raises(RuntimeError):
+            await ask(batches, *texts, "fail")
+        assert batches.num_waiting == 0
+
+    run(function, test, streams=4, max_queue_size=99)
+    assert function.batches[: len(sizes)] == sizes
 
 
 def test_a_request_that_fails_does_not_fail_the_others():

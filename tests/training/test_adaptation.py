@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import SubwordTokenizer, train_sentencepiece
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import BeamSearch, NoRepeatNgrams, SuppressTokens
 from keras_transformer.errors import UserError
+from keras_transformer.inference import SentenceProfile
 from keras_transformer.inference.translator import Translator
 from keras_transformer.layers.effective_weights import all_maps, effective_matrix
 from keras_transformer.models import TrainingRecipe, Transformer, get_preset
@@ -70,10 +71,19 @@ def test_frozen_parts_stay_as_they_were_and_are_trained_again_later(tmp_path, ge
 def test_an_adapted_model_keeps_its_limits(tmp_path, general):
     tokenizer = SubwordTokenizer(WORDS)
     limits = {"extra_length": 7, "max_source_length": 40}
-    Translator(general[1], tokenizer, **limits).save(tmp_path / "general")
-    start = {"start_from": str(tmp_path / "general"), "model": {}, "max_steps": 1}
-    translator = run(tmp_path / "adapted", **start).translator
-    assert (translator.extra_length, translator.max_source_length) == (7, 40)
+    constraints = [NoRepeatNgrams(3), SuppressTokens([5])]
+    search, profile = BeamSearch(2, constraints=constraints), SentenceProfile(3, 30, True, ("dr",))
+    for known, longest, abbreviations in ((None, 39, ()), (profile, 30, ("dr",))):
+        limits |= {"search": search, "sentence_profile": known}
+        folder = tmp_path / f"general{longest}"
+        Translator(general[1], tokenizer, **limits).save(folder)
+        start = {"start_from": str(folder), "model": {}, "max_steps": 1}
+        translator = run(tmp_path / f"adapted{longest}", **start).translator
+        assert (translator.extra_length, translator.max_source_length) == (7, 40)
+        found = translator.sentence_profile
+        assert (found.longest, found.abbreviations) == (longest, abbreviations)
+        # The ids of `SuppressTokens` may be other pieces after an adaptation.
+        assert list(map(type, translator.search.constraints)) == [NoRepeatNgrams]
 
 
 def test_lora_changes_the_maps_by_its_rank_and_resumes(tmp_path, general):

@@ -7,6 +7,7 @@ import pytest
 from keras_transformer.data import PairsCorpus, SubwordTokenizer, train_sentencepiece
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.inference.tasks import get_task
+from keras_transformer.losses import LossModel
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.training import (
     BleuOnDev,
@@ -76,6 +77,12 @@ def test_evaluate_tokens_has_the_same_means_without_dropout(batches):
 def test_refuse_what_has_no_axis_of_logits():
     with pytest.raises(ValueError, match=r"`y_pred` must have the shape \[batch, length, V\]"):
         TokenLoss()(np.array([[1, 2]]), np.zeros((1, 2)))
+    with pytest.raises(ValueError, match="`sample_weight` must have the shape"):
+        TokenLoss()(np.array([[1, 2]]), np.zeros((1, 2, 3)), np.ones(2))
+    config = TransformerConfig(CLASSES, num_encoder_layers=1, num_decoder_layers=1, d_model=8,
+                               num_heads=2, intermediate_dim=16)  # fmt: skip
+    with pytest.raises(ValueError, match="give its `transformer`"):
+        evaluate_tokens(LossModel(Transformer(config)), [])
 
 
 def test_samples_show_the_beginnings_of_texts_without_spaces():

@@ -81,6 +81,27 @@ def test_other_line_ends_are_other_data():
     assert {name for name in one if one[name] != other[name]} == {"line_ends"}
 
 
+def test_a_validation_batch_is_no_larger_than_a_part_of_a_training_batch():
+    pairs = PairsCorpus([("a red house", "ein rotes Haus")] * 40)
+    tokenizers, recipe = learn_vocabularies(pairs, settings()), TrainingRecipe(tokens_per_batch=96)
+    for parts in (1, 4):
+        data = make_training_data(
+            pairs, {"valid": pairs}, tokenizers, settings(), recipe, num_replicas=parts
+        )
+        sizes = [labels.size for _, labels, _ in data.valid_batches["valid"]]
+        assert 0 < max(sizes) <= 96 // parts
+
+
+def test_tokens_without_a_piece_are_reported():
+    pairs, lines = PairsCorpus([("a red house", "ein rotes Haus")] * 40), []
+    tokenizers, recipe = learn_vocabularies(pairs, settings()), TrainingRecipe()
+    unknown = TokenizerPair(tokenizers.source, SubwordTokenizer(["ein", "rotes"]))
+    for pair in (tokenizers, unknown):
+        make_training_data(pairs, {}, pair, settings(), recipe, report=lines.append)
+    [line] = [line for line in lines if "vocabulary" in line]
+    assert line == "33.3% of the target tokens are not in the vocabulary, and are unknown."
+
+
 def mixed(french=3, **options):
     lines = [(f"red house {n}", f"Haus {n}") for n in range(60)]
     corpora = {"german": PairsCorpus(lines), "french": PairsCorpus(lines[:20])}

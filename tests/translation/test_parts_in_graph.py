@@ -29,7 +29,10 @@ PROFILES = {
 
 
 def mixed_texts(number):
-    generator, texts = random.Random(5), ["", " ", "\n", "Mr. the dog sleeps. A child."]
+    generator, texts = (
+        random.Random(5),
+        ["", " ", "\n", " >>fra<< ", "Mr. the dog sleeps. A child."],
+    )
     while len(texts) < number:
         count = generator.choice([1, 1, 2, 3, 8])
         parts = [
