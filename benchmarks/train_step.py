@@ -23,7 +23,7 @@ def programs(precision: str, xla: bool) -> dict[str, list[str]]:
         "keras_transformer": [PEERS / "step_ours.py", policy, "limit"],
         "keras_transformer, `LossModel`": [PEERS / "step_ours.py", policy, "loss_model"],
         "KerasHub": [PEERS / "step_kerashub.py", policy],
-        "torch": [PEERS / "step_torch.py", precision],
+        "torch": [PEERS / "step_torch.py", precision, "paper"],
     }
     if xla:
         chosen["keras_transformer, XLA"] = [PEERS / "step_ours.py", policy, "xla"]

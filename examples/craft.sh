@@ -13,7 +13,9 @@
 # TREES is the number of training trees (default: all). MINUTES=15 sets the time; the default of
 # large is 60.
 # KERAS_TRANSFORMER_DATA is the folder with `treebank/craft.train.trees.gz` and
-# `treebank/craft.dev.trees.gz`: the trees of github.com/UCDenver-ccp/CRAFT, one per line.
+# `treebank/craft.dev.trees.gz`: the trees of github.com/UCDenver-ccp/CRAFT
+# (structural-annotation/treebank/penn/*.tree), one per line. In the tables, 76 articles are for
+# training and 10 others for development; another split has other scores.
 set -euo pipefail
 
 setting="${1:?usage: craft.sh joined|numbers|placeholders|words|tags|subwords|large [TREES [OPTIONS of train...]]}"

@@ -6,7 +6,8 @@
 # SETTING is en-de, de-en or en-fr (raw text, our BPE), or bpe10k (lower-cased, tokenized, joint BPE
 # of 10,000 merges: the files of the published 41.02 BLEU). KERAS_TRANSFORMER_DATA is the folder
 # with `multi30k/`: train, val and test_2016_flickr, `.en.gz`, `.de.gz` and `.fr.gz`, from
-# github.com/multi30k/dataset, and bpe10k.* from github.com/LividWo/Revisit-MMT.
+# github.com/multi30k/dataset, and bpe10k.*, the files of data/multi30k-en-de/ in
+# github.com/LividWo/Revisit-MMT, packed: `gzip -c train.en > multi30k/bpe10k.train.en.gz`.
 set -euo pipefail
 
 setting="${1:?usage: multi30k.sh en-de|de-en|en-fr|bpe10k [OPTIONS of train...]}"

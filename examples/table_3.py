@@ -121,7 +121,7 @@ def learn_vocabulary(data, output):
 def train_all(arguments):
     """Trains the rows and seeds that have no result yet, each in a process on its own core."""
     runs = [(row, seed) for seed in range(1, arguments.seeds + 1) for row in arguments.rows]
-    waiting = [run for run in runs if not result_path(arguments.output, *run).exists()]
+    waiting = [run for run in runs if steps_of(arguments.output, *run) != arguments.steps]
     cores = queue.SimpleQueue()
     for core in sorted(os.sched_getaffinity(0))[: arguments.processes]:
         cores.put(core)
@@ -145,12 +145,22 @@ def train_all(arguments):
         print(f"{row}, seed {seed}: {result_path(arguments.output, row, seed).read_text()}")
 
     with concurrent.futures.ThreadPoolExecutor(arguments.processes) as pool:
-        for future in [pool.submit(run_in_process, *run) for run in waiting]:
-            future.result()
+        try:
+            for future in [pool.submit(run_in_process, *run) for run in waiting]:
+                future.result()
+        except BaseException:  # Ctrl-C too
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def result_path(output, row, seed):
     return output / f"{row}-{seed}" / "result.json"
+
+
+def steps_of(output, row, seed):
+    """Returns the number of steps of a finished training, or None."""
+    path = result_path(output, row, seed)
+    return json.loads(path.read_text())["steps"] if path.exists() else None
 
 
 def read_results(output, rows, num_seeds):
@@ -180,7 +190,7 @@ def effects(results):
         for number, measure in enumerate(MEASURES):
             ours, base = ([run[measure] for run in results[name]] for name in (row, "base"))
             margin = 2 * math.hypot(standard_error(ours), standard_error(base))
-            paper = PAPER[row][number] - PAPER["base"][number]
+            paper = round(PAPER[row][number] - PAPER["base"][number], 2)
             found[row].append((paper, statistics.mean(ours) - statistics.mean(base), margin))
     return found
 
@@ -275,6 +285,8 @@ def main():
     arguments = parser.parse_args()
     if arguments.seeds < 2:
         parser.error("--seeds must be 2 or more")
+    if "base" not in arguments.rows or len(arguments.rows) < 2:
+        parser.error("--rows must be base and others")
     if arguments.train:
         row, seed = arguments.train
         return train_row(row, int(seed), arguments.steps, arguments.data, arguments.output)

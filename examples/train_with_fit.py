@@ -31,7 +31,7 @@ def main():
 
     corpus = ParallelTextCorpus(arguments.source, arguments.target)
     tokenizer = train_sentencepiece(
-        (sentence for pair in corpus for sentence in pair), vocab_size=4_000
+        (sentence for pair in corpus for sentence in pair), vocab_size=4_000, allow_fewer=True
     )
     encoded = EncodedCorpus.from_corpus(corpus, tokenizer, max_length=128)
     batches = TokenBatches(encoded, tokens_per_batch=4_096, seed=1)

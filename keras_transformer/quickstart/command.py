@@ -67,6 +67,11 @@ def run_quickstart(arguments: argparse.Namespace) -> None:
         rule = "--saved-model must be another folder than --output, and not one around it"
         raise UserError(f"{rule}. Received: --saved-model {saved_model} --output {output}")
     streams = load_backend_in_streams(None, TRAINING_STREAMS)
+    import keras
+
+    if (backend := keras.backend.backend()) != "tensorflow":
+        rule = "The quickstart exports a SavedModel, which needs KERAS_BACKEND=tensorflow"
+        raise UserError(f"{rule}. Received: {backend}")
     from keras_transformer.data import PairsCorpus
     from keras_transformer.export import export_saved_model
     from keras_transformer.quickstart.corpus import number_corpus
