@@ -27,6 +27,8 @@ def describe_plan(
     """Yields the rows of a plan, (label, text); `device_memory` is in gigabytes."""
     vocabulary = load_vocabulary(values)
     load_backend()
+    import keras
+
     from keras_transformer.data import PreparedCorpus
     from keras_transformer.data.tokenizer_pair import TokenizerPair
     from keras_transformer.inference.model_directory import read_config
@@ -53,7 +55,7 @@ def describe_plan(
         size, target_size = start.vocab_size, start.target_vocab_size
     config = make_config(settings, recipe, size, target_size)
     num_devices = settings.gpus or 1
-    if settings.jit_compile and num_devices > 1:
+    if settings.jit_compile and num_devices > 1 and keras.backend.backend() == "tensorflow":
         raise UserError(f"--jit-compile works on one device only. Received: --gpus {num_devices}")
     share = math.ceil(recipe.tokens_per_batch / num_devices)
     steps = settings.max_steps or recipe.max_steps

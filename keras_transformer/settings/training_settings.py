@@ -229,6 +229,14 @@ class TrainingSettings(Settings):
                 "model to other text. "
                 f"Received: another text, of {now['pairs']} pairs"
             )
+        if different and different <= {"row_multiple", "batch_shapes"}:
+            names = "gpus", "model_parallel", "micro_batches"
+            saved = ", ".join(f"{name}={before.get(name)}" for name in names)
+            raise UserError(
+                f"The batches would differ from those of the training in {str(directory)!r}, whose "
+                "rows are divided among the devices and micro-batches. Keep the product of both "
+                f"numbers, or choose one that divides 8. Received: other numbers than {saved}"
+            )
         if differences := _differences("", {name: before.get(name) for name in now}, now):
             raise UserError(
                 f"The training in {str(directory)!r} was started with other settings: "

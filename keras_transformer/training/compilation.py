@@ -71,7 +71,8 @@ def compile_model(
         `model`, compiled.
 
     Raises:
-        ValueError: If `jit_compile` is true with more than one replica, or weights are float16.
+        ValueError: If `jit_compile` is true or the policy is "mixed_float16" with more than one
+            replica, or weights are float16.
         UserError: If this process has used a strategy of several other devices.
 
     Example:
@@ -88,6 +89,12 @@ def compile_model(
             "compile the exchange of gradients with XLA. Use jit_compile=False. "
             f"Received: jit_compile={jit_compile!r} with {replicas} replicas"
         )
+    if replicas > 1 and model.dtype_policy.name == "mixed_float16":
+        rule = (
+            '"mixed_float16" does not work with more than one replica: Keras looks for overflows on'
+        )
+        rule += ' the first alone. Use "mixed_bfloat16" or "float32"'
+        raise ValueError(f"{rule}. Received: {replicas} replicas")
     if replicas > 1:
         registered_strategy(model.distribute_strategy)
     loss = None  # a `LossModel` has its own

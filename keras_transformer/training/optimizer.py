@@ -163,10 +163,15 @@ class FusedAdam(keras.optimizers.Adam):
         return [gradient * ops.cast(scale, gradient.dtype) for gradient in sums]
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        if keras.backend.backend() != "tensorflow" or num_replicas() > 1 or self.amsgrad:
+        if keras.backend.backend() != "tensorflow":
             return super()._backend_update_step(grads, trainable_variables, learning_rate)
         import tensorflow as tf
 
+        # Of an embedding, the gradient has a slice for each use of a row. Keras would square them
+        # one by one, and not their sum.
+        grads = [tf.convert_to_tensor(gradient) for gradient in grads]
+        if num_replicas() > 1 or self.amsgrad:
+            return super()._backend_update_step(grads, trainable_variables, learning_rate)
         step = tf.cast(self.iterations + 1, "float32")
         values = {"beta1": self.beta_1, "beta2": self.beta_2, "epsilon": self.epsilon}
         terms = {name: tf.constant(value, "float32") for name, value in values.items()}
@@ -192,7 +197,7 @@ class FusedAdam(keras.optimizers.Adam):
             m=handle(self._momentums[index]),
             v=handle(self._velocities[index]),
             lr=tf.cast(learning_rate, "float32"),
-            grad=tf.cast(tf.convert_to_tensor(gradient), "float32"),
+            grad=tf.cast(gradient, "float32"),
             **self._fused_arguments,
         )
 

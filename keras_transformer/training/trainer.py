@@ -254,7 +254,7 @@ def _round_callbacks(plan, state, signals, board, callbacks, report_progress):
     if report_progress is not None:
         tokens_per_step = plan.data.tokens_per_step
         all_callbacks.append(StepProgress(report_progress, plan.max_steps, tokens_per_step))
-    verbose = int(report_progress is None and sys.stdout.isatty())
+    verbose = int(report_progress is None and process_group().is_first and sys.stdout.isatty())
     return RoundCallbacks(
         [*all_callbacks, *callbacks],
         state.model,

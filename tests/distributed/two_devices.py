@@ -16,6 +16,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.layers import Dropout
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.training import (
+    FusedAdam,
     GlobalClipAdam,
     LabelSmoothedCrossEntropy,
     LossModel,
@@ -98,7 +99,19 @@ def muon():
     return Muon(0.01, epsilon=1e-3, clip_norm=0.05)
 
 
-def check_equal(make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None, regularizer=None):
+def adam():
+    return FusedAdam(0.01, epsilon=1e-3)
+
+
+def check_equal(
+    make_optimizer,
+    epochs,
+    micro_batches=1,
+    dtype=None,
+    r_drop=None,
+    regularizer=None,
+    target_vocab_size=None,
+):
     """Trains one device and two for some epochs, lists of names of batches.
 
     Keras looks at the first batch of `fit`, and needs equal parts there. With `r_drop`, a
@@ -106,7 +119,7 @@ def check_equal(make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None
     """
 
     def build():
-        model = make_model({}, dtype)
+        model = make_model({"target_vocab_size": target_vocab_size}, dtype)
         model.target_embedding.embeddings.regularizer = regularizer
         if r_drop is not None:
             model = LossModel(model, r_drop=r_drop)
@@ -150,6 +163,11 @@ def check_equal(make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None
 def test_losses_and_weights_equal_one_device():
     assert STRATEGY.num_replicas_in_sync == 2
     check_equal(sgd, EACH[:2])
+
+
+def test_adam_squares_the_whole_gradient_of_an_embedding():
+    """Not each use of a token, where the source has an embedding of its own."""
+    check_equal(adam, EACH[:1], target_vocab_size=VOCABULARY)
 
 
 @pytest.mark.slow
@@ -197,6 +215,11 @@ def test_replicas_drop_differently_in_fit():
 def test_jit_compile_on_several_replicas_says_what_to_do():
     with STRATEGY.scope(), pytest.raises(ValueError, match="Use jit_compile=False.*2 replicas"):
         compile_model(make_model({}), TrainingRecipe(), jit_compile=True)
+
+
+def test_float16_on_several_replicas_is_refused():
+    with STRATEGY.scope(), pytest.raises(ValueError, match='Use "mixed_bfloat16".*2 replicas'):
+        compile_model(make_model({}, "mixed_float16"), TrainingRecipe())
 
 
 def test_other_devices_than_before_or_than_there_are_are_refused():

@@ -69,6 +69,7 @@ def test_a_training_from_before_a_setting_is_resumed(tmp_path):
 
 @pytest.mark.parametrize("changes, data, named", [
     ({"seed": 9}, {"pairs": 11}, "seed was 1, now 9; pairs was 10, now 11"),
+    ({"micro_batches": 16}, {"row_multiple": 16}, "one that divides 8.*than gpus=None, .*es=1"),
     ({}, {"checksum": 6}, "training text differs .* another output directory .* of 10 pairs"),
 ])  # fmt: skip
 def test_other_settings_and_data_are_named(tmp_path, changes, data, named):

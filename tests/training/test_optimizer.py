@@ -11,6 +11,7 @@ from keras_transformer.training import (
     TransformerSchedule,
 )
 from tests.closeness import assert_all_close, assert_close
+from tests.layers.oracle_parameters import array
 from tests.losses.test_loss_model import VOCAB, small
 from tests.training.uncompiled import RUN_EAGERLY
 
@@ -30,6 +31,23 @@ def test_fused_adam_trains_the_same_weights_as_keras_adam():
     expected = fitted_weights(keras.optimizers.Adam(TransformerSchedule(8, 3), **settings))
     fused = fitted_weights(FusedAdam(TransformerSchedule(8, 3), **settings))
     assert_all_close(fused, expected)
+
+
+@pytest.mark.tensorflow_only("only TensorFlow has such gradients")
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_uses_of_a_row_are_summed_before_they_are_squared(amsgrad):
+    import tensorflow as tf
+
+    found = []
+    uses = tf.IndexedSlices([[1.0], [2.0]], [0, 0], [2, 1])
+    for gradient in (uses, tf.constant([[3.0], [0.0]])):
+        variable = keras.Variable([[1.0], [1.0]])
+        optimizer = FusedAdam(0.1, epsilon=1e-3, amsgrad=amsgrad)
+        optimizer.build([variable])
+        optimizer.apply([gradient])
+        found.append(array(variable))
+    assert_close(found[0], found[1])
+    assert 0.89 < found[0][0] < 0.95
 
 
 @pytest.mark.slow
