@@ -270,7 +270,7 @@ class Stack(CompositeLayer):
             if "position_of_block" in block:
                 blocks[-1].position = blocks[block["position_of_block"]].position
         position = deserialize(config["position"])
-        layers = _given_layers(blocks, position)
+        layers = [*blocks, *([] if position is None else [position])]
         flags = [layer.trainable for layer in layers]
         config = {**config, "blocks": blocks, "position": position}
         config.pop("quantized_parts", None)
@@ -303,10 +303,6 @@ def _make_position(position: Any, blocks: list, dtype: Any) -> keras.layers.Laye
     rule += "the attention, such as `RotaryPosition`, belong to the blocks"
     check_argument(is_allowed, "position", rule, position)
     return position
-
-
-def _given_layers(blocks, position):
-    return [*blocks, *([] if position is None else [position])]
 
 
 def _build_once(layer, *shapes):

@@ -4,7 +4,6 @@ import csv
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import pytest
 
 from keras_transformer.quickstart import number_corpus
 from tests.closeness import assert_all_close
+from tests.training.test_processes import free_address
 
 ROOT = Path(__file__).parents[2]
 # Adam divides by the size of tiny gradients: 1e-3 keeps rounding from becoming a sign.
@@ -36,22 +36,16 @@ def texts(tmp_path_factory):
     return ["--tsv", str(folder / "train.tsv"), "--valid-tsv", str(folder / "valid.tsv")]
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        return listener.getsockname()[1]
-
-
 def start(texts, output, number, *options, environments=None, several=None, model=OPTIONS):
-    """Starts `number` processes; `several(id)` are further options of one."""
-    address, processes = f"localhost:{free_port()}", []
+    """Starts `number` processes; `several[id]` are further options of one."""
+    address, processes = free_address(), []
     for process in range(number):
         command = [sys.executable, "-m", "keras_transformer.cli", "train", "--output", str(output)]
         command += [*texts, *model, *map(str, options)]
         if number > 1 and environments is None:
             command += ["--coordinator", address, "--processes", str(number)]
             command += ["--process-id", str(process)]
-        command += several(process) if several else []
+        command += several.get(process, []) if several else []
         environment = {"PYTHONPATH": str(ROOT), "KERAS_BACKEND": "jax", "CUDA_VISIBLE_DEVICES": ""}
         environment["TF_CPP_MIN_LOG_LEVEL"] = "3"  # as the commands set it by default
         environment |= environments(process) if environments else {}
@@ -197,9 +191,7 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(texts, tmp_path):
 
 def test_processes_without_a_shared_disk_end_with_the_same_line(texts, tmp_path):
     several = {1: ["--output", "elsewhere"]}
-    processes = start(
-        texts, tmp_path / "model", 2, "--max-steps", 10, several=lambda n: several.get(n, [])
-    )
+    processes = start(texts, tmp_path / "model", 2, "--max-steps", 10, several=several)
     errors = finish(processes, [2, 2])
     assert all("which process 1 does not see" in text for text in errors), errors
     assert not (tmp_path / "model").exists()
@@ -208,9 +200,7 @@ def test_processes_without_a_shared_disk_end_with_the_same_line(texts, tmp_path)
 def test_a_mistake_in_one_process_ends_all(texts, tmp_path):
     """With JAX's own message in the other, and within half a minute of the end of the first."""
     several = {1: ["--processes", "3"]}
-    processes = start(
-        texts, tmp_path / "model", 2, "--max-steps", 10, several=lambda n: several.get(n, [])
-    )
+    processes = start(texts, tmp_path / "model", 2, "--max-steps", 10, several=several)
     errors = [process.communicate(timeout=SECONDS)[1] for process in processes]
     assert "Process 0 was started for 2 processes" in errors[1], errors
     assert all(process.returncode for process in processes)

@@ -17,15 +17,10 @@ pytestmark = pytest.mark.tensorflow_only("most formats are written there")
 WITHOUT_SEARCH = [name for name in FORMATS if not FORMATS[name].includes_search]
 
 
-@pytest.fixture
-def require():
+def require(name):
     """Skips the test if a package of a format is missing."""
-
-    def require_packages(name):
-        for package in FORMATS[name].packages:
-            pytest.importorskip(package, reason=f"pip install {package}")
-
-    return require_packages
+    for package in FORMATS[name].packages:
+        pytest.importorskip(package, reason=f"pip install {package}")
 
 
 def test_a_path_that_tensorflow_takes_for_a_pattern_is_refused(translator, tmp_path):
@@ -75,7 +70,7 @@ def test_a_wrong_option_is_named(name, options, message, translator, tmp_path):
 
 
 @pytest.mark.parametrize("name", WITHOUT_SEARCH)
-def test_an_ensemble_is_refused(name, require, tmp_path):
+def test_an_ensemble_is_refused(name, tmp_path):
     require(name)
     translator = Translator(Ensemble([tiny_model()]), tiny_tokenizer())
     with pytest.raises(UserError, match="holds one model; .* Ensemble of 1$"):
@@ -96,7 +91,7 @@ class Own:
 @pytest.mark.parametrize(
     "name", [name for name in WITHOUT_SEARCH if not FORMATS[name].has_own_form]
 )
-def test_constraints_of_the_search_are_named_once(name, require, tmp_path, caplog):
+def test_constraints_of_the_search_are_named_once(name, tmp_path, caplog):
     require(name)
     with caplog.at_level(logging.WARNING, "keras_transformer"):
         for constraints in ((), (MinimumLength(3), Own())):
