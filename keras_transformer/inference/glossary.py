@@ -22,7 +22,7 @@ _LOGGER = logging.getLogger(__name__)
 _PLACEHOLDERS = (
     r"</?[A-Za-z][^<>]*>",
     r"[$#%]?\{\{?[^{}]*\}?\}",
-    r"%(?:\([^()]*\)|[0-9]+\$)?[-+#]?[0-9]*(?:\.[0-9]+)?(?:hh?|ll?|[jztL])?(?:[sdiufoxXeEgGc]\b|@)",
+    r"%(?:\([^()]*\)|[0-9]+\$)?[-+#]?[0-9]*(?:\.[0-9]*)?(?:hh?|ll?|[jztL])?(?:[sdiufoxXeEgGc]\b|@)",
     f'https?://[^{SPACE}<>"]*[^{SPACE}<>"\'.,;:!?)\\]}}]',
 )
 # SentencePiece puts a space in front of a word, and so after an opening tag and before a closing.

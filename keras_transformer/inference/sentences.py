@@ -108,6 +108,16 @@ class SentenceProfile(Settings):
             return profile.tags
         return list(filter(_LIKE_A_TAG.fullmatch, tokenizer.symbols))
 
+    @staticmethod
+    def declared_tags_of(profile: "SentenceProfile | None", tokenizer: Tokenizer) -> Sequence[str]:
+        """Returns the tags that a profile declares, or the languages that texts begin with.
+
+        Args:
+            profile, tokenizer: As in `tags_of`, whose other symbols may be text.
+        """
+        has_tags = profile is not None and profile.tags is not None
+        return profile.tags if has_tags else tokenizer.languages  # type: ignore[union-attr,return-value]
+
     def is_several(self, text: str, num_subwords: int) -> bool:
         """Returns whether a text has more sentences than was usual in the training text.
 

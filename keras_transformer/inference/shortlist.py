@@ -23,7 +23,7 @@ from keras_transformer.layouts import SHORTLIST_FILE
 _SCALES = SMALLEST_DYNAMIC_SIZE, SMALLEST_DYNAMIC_SIZE * 3 // 2
 SIZES = tuple(sorted(scale * 2**exponent for scale in _SCALES for exponent in range(16)))
 # Maximum numbers of sentence pairs to learn from, and of pairs of tokens in a chunk.
-_MAX_PAIRS, _CHUNK = 500_000, 2**22
+_MAX_PAIRS, _MAX_CELLS, _CHUNK = 500_000, 2 * 10**8, 2**22
 _NUM_ITERATIONS = 5
 _MAX_CANDIDATES = 1000  # The maximum for a source token.
 
@@ -234,7 +234,9 @@ def _cells(corpus, target_size):
     A pair is the number `source * target_size + target`. The second array has the index of the
     first pair of each target token. EOS of the source stands for the empty word of IBM model 1.
     """
-    pairs = np.arange(0, len(corpus), -(-len(corpus) // _MAX_PAIRS))
+    sizes = np.diff(corpus.source_offsets) * np.diff(corpus.target_offsets)
+    step = max(-(-len(corpus) // _MAX_PAIRS), -(-int(sizes.sum(dtype="int64")) // _MAX_CELLS))
+    pairs = np.arange(0, len(corpus), step)
     source_lengths, target_lengths = (
         np.diff(offsets)[pairs] for offsets in (corpus.source_offsets, corpus.target_offsets)
     )

@@ -188,10 +188,15 @@ class Translator(Pipeline):
         """Returns each text as a list of one part."""
         texts = _checked_texts("texts", texts)
         encoded = self.source_tokenizer.encode_batch(texts)
-        tags = SentenceProfile.tags_of(self.sentence_profile, self.source_tokenizer)
-        pairs = zip(encoded, [split_tags(text, tags) for text in texts], strict=True)
+        model = self.sentence_profile, self.source_tokenizer
+        declared, tags = SentenceProfile.declared_tags_of(*model), SentenceProfile.tags_of(*model)
         # Tags alone are no text.
-        return [[TextPart(text, ids if text else [], tags=tags)] for ids, (tags, text) in pairs]
+        encoded = [
+            ids if split_tags(text, declared)[1] else []
+            for ids, text in zip(encoded, texts, strict=True)
+        ]
+        pairs = zip(encoded, [split_tags(text, tags) for text in texts], strict=True)
+        return [[TextPart(text, ids, tags=tags)] for ids, (tags, text) in pairs]
 
     def split(self, text: str) -> list[TextPart]:
         """Returns the parts of a text that `translate` translates one by one, with their tags.
@@ -470,15 +475,14 @@ def _encode_words(tokenizer, name, texts):
     The ids that the tokenizer puts before each text belong to no word.
     """
     ids, lengths = [], []
+    beginning = [*tokenizer.beginning]
     for text in _checked_texts(name, texts):
         code = next((code for code in tokenizer.languages if text.startswith(code)), "")
         # Each word is encoded after the language of its text, which only the first keeps.
         words = [code + word if number else word for number, word in enumerate(text.split())]
-        pieces = tokenizer.encode_batch(words)
-        num_before = len(tokenizer.beginning) + (1 if code else 0)
-        pieces[1:] = [word[num_before:] for word in pieces[1:]]
-        ids.append([token for word in pieces for token in word])
+        pieces = [word[len(beginning) :] for word in tokenizer.encode_batch(words)]
+        pieces[1:] = [word[1 if code else 0 :] for word in pieces[1:]]
+        tokens = [token for word in pieces for token in word]
+        ids.append(beginning + tokens if tokens else [])
         lengths.append(list(map(len, pieces)))
-        if pieces and pieces[0]:
-            lengths[-1][0] -= len(tokenizer.beginning)
     return ids, lengths

@@ -43,11 +43,12 @@ def check_shape(name: str, tensor: Any, shape: str, *sizes: Any) -> None:
 
 def check_weights(sample_weight: Any, losses: Any) -> None:
     """Raises `ValueError` unless weights are None, a scalar, or fit `losses`, axis by axis."""
-    if getattr(sample_weight, "shape", ()):
+    shape = getattr(sample_weight, "shape", ())
+    if shape and len(shape):  # A `tf.TensorShape` without axes is true.
         rank = len(losses.shape)
         axes = ["batch", "length", *(f"axis {axis}" for axis in range(2, rank))][:rank]
-        shape = f"[{', '.join(f'{axis} or 1' for axis in axes)}]"
-        check_shape("sample_weight", sample_weight, shape, *losses.shape)
+        wanted = f"[{', '.join(f'{axis} or 1' for axis in axes)}]"
+        check_shape("sample_weight", sample_weight, wanted, *losses.shape)
 
 
 def reshape(tensor: Tensor, sizes: Sequence[Any]) -> Tensor:

@@ -61,6 +61,15 @@ def r_drop_cross_entropy(labels: Tensor, logits: Tensor, smoothing: float, alpha
     return ops.mean(entropies, axis=1) + alpha / 4 * ops.sum(products, axis=-1)
 
 
+def _squeezed(array, rank):
+    """Returns a tensor without a last axis of 1 beyond `rank`, as Keras' sparse losses do."""
+    if array is None:
+        return None
+    array = ops.convert_to_tensor(array)
+    has_more = len(array.shape) == rank + 1 and array.shape[-1] == 1
+    return ops.squeeze(array, axis=-1) if has_more else array
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """Cross-entropy of integer labels against a smoothed target, from logits.
@@ -125,9 +134,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     def __call__(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Tensor:
-        y_true = ops.convert_to_tensor(y_true)
-        if len(y_true.shape) == len(y_pred.shape) and y_true.shape[-1] == 1:
-            y_true = ops.squeeze(y_true, axis=-1)  # as Keras' sparse losses do
+        rank = len(y_pred.shape) - 1
+        y_true, sample_weight = _squeezed(y_true, rank), _squeezed(sample_weight, rank)
         check_weights(sample_weight, y_true)
         # keras.losses.Loss casts to its own dtype, which would round float64 logits.
         is_wide = keras.backend.standardize_dtype(y_pred.dtype) == "float64"

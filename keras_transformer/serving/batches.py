@@ -16,7 +16,7 @@ from keras_transformer.serving.protocol import RequestError
 Texts = Mapping[str, list[bytes]]
 # Each output has a row for each text.
 Outputs = Mapping[str, np.ndarray]
-# Minimum number of rows of a request that several streams share.
+# Minimum number of rows of each part of a request that several streams share.
 _FEWEST_ROWS = 8
 # Maximum number of pauses of `batch_timeout_ms` in which a batch waits for others.
 _MAX_PAUSES = 10
@@ -58,9 +58,10 @@ class Batches:
         if self.num_waiting + num_rows > most:
             raise RequestError(f"The queue is full: {self.num_waiting:,} texts wait", 503)
         num_idle = max(1, self._streams - self._num_running) if self._is_shared else 1
-        size = max(_FEWEST_ROWS, -(-num_rows // num_idle))
-        if num_rows <= size:
+        num_parts = min(num_idle, num_rows // _FEWEST_ROWS)
+        if num_parts < 2:
             return await self._enqueue(texts, num_rows)
+        size = -(-num_rows // num_parts)
         starts = range(0, num_rows, size)
         parts = [{name: rows[s : s + size] for name, rows in texts.items()} for s in starts]
         sizes = [min(size, num_rows - start) for start in starts]

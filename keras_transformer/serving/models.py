@@ -120,18 +120,19 @@ class ServedModel:
         if option := next((name for name, value in given.items() if value), None):
             rule = f"{option} of serve is for model directories; a SavedModel has its own settings"
             raise UserError(f"{rule}. Received: {str(self.path)!r}")
-        if "bfloat16" in self.card.get("precision", "") and not has_fast_bfloat16():
-            message = "%s computes in bfloat16, which may be slow on this machine: export it with "
-            _LOGGER.warning(message + "--precision float32.", self.path)
         # The signatures do not keep the variables of their owner alive.
         self.pipeline, self._owner = None, tf.saved_model.load(str(self.path))
-        is_random = self.card.get("search", {}).get("name") == "sampling"
         signatures = {}
         for name, function in self._owner.signatures.items():
             specs = function.structured_input_signature[1]
             if all(s.dtype == tf.string and s.shape.rank == 1 for s in specs.values()):
-                signatures[name] = Signature(tuple(sorted(specs)), function, is_random)
-        return signatures
+                signatures[name] = Signature(tuple(sorted(specs)), function)
+        settings = {**self.card, **_settings_of(signatures)}
+        if "bfloat16" in settings.get("precision", "") and not has_fast_bfloat16():
+            message = "%s computes in bfloat16, which may be slow on this machine: export it with "
+            _LOGGER.warning(message + "--precision float32.", self.path)
+        is_random = settings.get("search", {}).get("name") == "sampling"
+        return {n: dataclasses.replace(s, is_random=is_random) for n, s in signatures.items()}
 
     def warm_up(self) -> None:
         """Loads the model, and answers a text, which compiles `serving_default`."""
@@ -169,8 +170,8 @@ class ServedModel:
         """The codes of a model's languages, and its own; none for a model without a choice."""
         if LANGUAGES[0] not in self.signatures["serving_default"].inputs:
             return {}
-        [settings] = self.signatures["limits"]({"text": [b""]})["settings"]
-        return {name: json.loads(settings)[name] for name in ("languages", *LANGUAGES)}
+        settings = _settings_of(self.signatures)
+        return {name: settings[name] for name in ("languages", *LANGUAGES)}
 
     @functools.cached_property
     def card(self) -> dict[str, Any]:
@@ -178,6 +179,13 @@ class ServedModel:
         inside = self.path / IN_SAVED_MODEL
         path = current_file(inside if inside.is_dir() else self.path, CONFIG_FILE)
         return read_json(path) if path.is_file() else {}
+
+
+def _settings_of(signatures):
+    """Returns the settings of an export, which `limits` returns; none if others wrote it."""
+    limits = signatures.get("limits")
+    outputs = limits({"text": [b""]}) if limits and limits.inputs == ("text",) else {}
+    return json.loads(outputs["settings"][0]) if "settings" in outputs else {}
 
 
 def find_models(

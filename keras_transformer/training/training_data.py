@@ -18,7 +18,7 @@ from keras_transformer.inference.sentences import SentenceProfile
 
 _READ_BETWEEN_REPORTS = 1_000_000
 _ROW_MULTIPLE = 8
-_LOOKED_AT, _MUCH_UNKNOWN = 10_000_000, 0.001  # tokens, and their share
+_CHUNK, _MUCH_UNKNOWN = 10_000_000, 0.001  # of the tokens: at once, and a share to report
 # Number of shapes of the validation batches: JAX compiles each.
 _NUM_SHAPES, _NUM_COMPILED_SHAPES = 24, 2
 
@@ -169,7 +169,8 @@ def _choose_packed_width(encoded, settings, max_length, report):
 
 def _report_unknown(encoded, report):
     for side, ids in {"source": encoded.source_ids, "target": encoded.target_ids}.items():
-        share = np.mean(ids[:_LOOKED_AT] == UNK_ID)
+        chunks = (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
+        share = sum(np.count_nonzero(chunk == UNK_ID) for chunk in chunks) / max(len(ids), 1)
         if share >= _MUCH_UNKNOWN:
             report(f"{share:.1%} of the {side} tokens are not in the vocabulary, and are unknown.")
 

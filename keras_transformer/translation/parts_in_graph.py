@@ -41,8 +41,6 @@ def split_texts(
 
     `num_given` is the number of ids that the tokenizer puts before each text.
     """
-    if tags:  # Tags alone are no text.
-        texts = tf.where(split_tags_in_graph(texts, tags)[1] == "", "", texts)
     num_subwords, limit = _lengths(tokenizer, texts), max_subwords
     may_be_several = tf.zeros(tf.shape(texts), tf.bool)
     if profile is not None:

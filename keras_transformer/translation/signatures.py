@@ -176,7 +176,12 @@ class TranslatorFunctions(ServedFunctions):
         return {**limits, "max_translation_tokens": self._pipeline.max_lengths(num_subwords)}
 
     def _answer(self, text, search, languages):
-        language_ids = self._language_ids(languages)
+        language_ids, pipeline = self._language_ids(languages), self._pipeline
+        tags = SentenceProfile.declared_tags_of(
+            pipeline.sentence_profile, pipeline.source_tokenizer
+        )
+        if tags:  # Tags alone are no text.
+            text = tf.where(split_tags_in_graph(text, tags)[1] == "", "", text)
         sources, truncated = self._encode("source", text, language_ids)
         num_subwords = tf.cast(sources.row_lengths(), tf.int32) - 1
         beginnings = language_ids and tf.maximum(language_ids["target"], PAD_ID)[:, None]

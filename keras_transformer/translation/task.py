@@ -99,6 +99,7 @@ class TranslationTask(Task):
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
+        from keras_transformer.data.tokenizer import SPECIAL_PIECES
         from keras_transformer.decoding import SuppressTokens
         from keras_transformer.inference.model_directory import limits_of, read_config
         from keras_transformer.training.scores import beam_search
@@ -111,7 +112,9 @@ class TranslationTask(Task):
             constraints = tuple(
                 constraint
                 for constraint in getattr(start["search"], "constraints", ())
-                if not isinstance(constraint, SuppressTokens)  # Another vocabulary has other ids.
+                # Other ids may be other pieces in another vocabulary.
+                if not isinstance(constraint, SuppressTokens)
+                or max(constraint.ids) < len(SPECIAL_PIECES)
             )
         options["search"] = beam_search(recipe, recipe.beam_size, constraints)
         return self.pipeline(model, *tokenizers, sentence_profile=sentence_profile, **options)

@@ -41,7 +41,7 @@ TEXTS = [
         ("<b>dog</b> <br/> <a href='dog'>", ["<b>", "Hund", "</b>", "<br/>", "<a href='dog'>"]),
         ("{dog} {{a b}} {} ${x}, 3 < dog > 2", ["{dog}", "{{a b}}", "{}", "${x}", "Hund"]),
         ("%s %1$s %(dog)s %d%% %.2f, 100% sure", ["%s", "%1$s", "%(dog)s", "%d", "%.2f"]),
-        ("%5.2f %-8s %ld %1$@ at 5% off", ["%5.2f", "%-8s", "%ld", "%1$@"]),
+        ("%5.2f %.f %-8s %ld %1$@ at 5% off", ["%5.2f", "%.f", "%-8s", "%ld", "%1$@"]),
         ("hot dog dog hot", ["Hotdog", "Hund"]),
         ("(https://a.de/dog?x=1#y), http://b/.", ["https://a.de/dog?x=1#y", "http://b/"]),
     ],

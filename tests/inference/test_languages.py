@@ -89,6 +89,10 @@ def test_the_attention_to_a_language_belongs_to_no_word(translator):
     num_red = len(translator.source_tokenizer.encode("red")) - 1
     words = [scores[:, :num_red].sum(axis=1), scores[:, num_red:].sum(axis=1)]
     assert_close(found.attention, np.mean(words, axis=1)[None])
+    # A first word without subwords changes nothing for the others.
+    [shifted] = translator.align(["\ufeff red house"], ["\ufeff blue"], layer=0)
+    assert translator.source_tokenizer.encode("\ufeff") == []
+    assert_close(shifted.attention[1:, 1:], found.attention)
 
 
 def test_a_language_is_in_front_of_the_parts_of_a_text_and_no_part_of_the_text(translator):

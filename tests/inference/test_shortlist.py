@@ -155,3 +155,12 @@ def test_a_file_is_read_back_or_refused_in_one_line(translator, tmp_path):
         damage()
         with pytest.raises(UserError, match="shortlist is damaged"):
             Shortlist.load(tmp_path, tokenizers)
+
+
+def test_long_sentences_do_not_fill_the_memory(monkeypatch):
+    ids = np.full(20, 5, "uint16")
+    corpus = EncodedCorpus(ids[:16], np.arange(0, 17, 4), ids, np.arange(0, 21, 5))
+    for most, expected in ((10**6, 4 * 20), (40, 2 * 20), (1, 20)):
+        monkeypatch.setattr(shortlist_module, "_MAX_CELLS", most)
+        cells = sum(len(pairs) for pairs, _ in shortlist_module._cells(corpus, 10))
+        assert cells == expected

@@ -1,5 +1,7 @@
 """Products of matrices in int8 beside integers of NumPy, and beside the product of Keras."""
 
+import platform
+
 import keras
 import numpy as np
 import pytest
@@ -19,6 +21,16 @@ from tests.closeness import assert_close
 GENERATOR = np.random.default_rng(0)
 HAS_PRODUCT = int8_products.has_int8_product()
 needs_product = pytest.mark.skipif(not HAS_PRODUCT, reason="no product of bytes on this machine")
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow" or platform.machine() not in ("x86_64", "AMD64"),
+    reason="the product is that of TensorFlow on x86",
+)
+def test_x86_processors_have_the_product():
+    import tensorflow as tf
+
+    assert HAS_PRODUCT or tf.config.list_physical_devices("GPU")
 
 
 @needs_product

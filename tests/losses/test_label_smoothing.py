@@ -90,7 +90,10 @@ def test_weights_of_sentences_are_refused(example):
     weights = np.ones(LENGTH, "float32")
     with pytest.raises(ValueError, match=r"`sample_weight` must have the shape \[batch or 1, len"):
         LabelSmoothedCrossEntropy()(labels, logits, weights)
-    assert LabelSmoothedCrossEntropy()(labels, logits, weights[None]).shape == ()
+    whole = LabelSmoothedCrossEntropy()(labels, logits, weights[None])
+    assert_close(LabelSmoothedCrossEntropy()(labels, logits, np.ones((BATCH, LENGTH, 1))), whole)
+    half = LabelSmoothedCrossEntropy()(labels, logits, ops.convert_to_tensor(0.5))
+    assert_close(half, 0.5 * array(whole))
 
 
 def test_labels_of_another_shape_are_refused_or_squeezed(example):

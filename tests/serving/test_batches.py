@@ -104,12 +104,13 @@ def test_streams_without_work_share_a_request(is_random, sizes):
         assert outputs["size"].tolist() == list(map(len, texts))
         assert [b"".join(row).decode() for row in outputs["letters"]] == texts
         assert outputs["letters"].shape == (64, 8)
+        assert answers(await ask(batches, *texts[:9])) == [text.upper() for text in texts[:9]]
         with pytest.raises(RuntimeError):
-            await ask(batches, *texts, "fail")
+            await ask(batches, "fail", *texts)
         assert batches.num_waiting == 0
 
     run(function, test, streams=4, max_queue_size=99)
-    assert function.batches[: len(sizes)] == sizes
+    assert function.batches[: len(sizes) + 1] == [*sizes, 9]
 
 
 def test_a_request_that_fails_does_not_fail_the_others():

@@ -83,6 +83,22 @@ def test_a_model_in_bfloat16_is_warned_of(precision, is_fast, warns, tmp_path, m
     assert ("export it with --precision float32" in caplog.text) == warns
 
 
+@pytest.mark.tensorflow_only("it is a SavedModel")
+def test_an_export_without_a_model_directory_has_its_settings(tmp_path, monkeypatch, caplog):
+    settings = json.dumps({"precision": "bfloat16", "search": {"name": "sampling"}})
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def limits(text):
+        return {"settings": tf.fill(tf.shape(text), settings)}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path), signatures={"limits": limits})
+    monkeypatch.setattr(processor, "has_fast_bfloat16", lambda: False)
+    [model] = find_models([f"model={tmp_path}"])["model"].values()
+    model.load()
+    assert "export it with --precision float32" in caplog.text
+    assert model.signatures["limits"].is_random
+
+
 @pytest.mark.tensorflow_only("the server needs it")
 def test_a_model_directory_is_served_in_int8(tmp_path):
     expected = Translator.load(tiny_translator().save(tmp_path / "model"))
