@@ -34,8 +34,7 @@ case "$setting" in
   subwords) options+=(--vocabulary-type bpe --vocab-size 8000 --emit-numbers) ;;
   large)
     minutes="${MINUTES:-60}"
-    options+=(--num-encoder-layers 3 --d-model 192 --intermediate-dim 768 --max-steps 60000
-      --optimizer adam --attention-dropout 0)
+    options+=(--num-encoder-layers 3 --d-model 192 --intermediate-dim 768 --max-steps 60000)
     ;;
   *)
     echo "craft.sh: no such setting: $setting" >&2
@@ -58,9 +57,9 @@ train() { # OUTPUT MINUTES OPTIONS...
 
 if [[ "$setting" == large ]]; then
   first="$(awk "BEGIN { print $minutes * 5 / 12 }")"
-  train "$output-first" "$first" --dropout 0.15 --peak-learning-rate 2e-3 --warmup-steps 800
+  train "$output-first" "$first" --peak-learning-rate 4e-3
   train "$output" "$(awk "BEGIN { print $minutes - $first }")" --start-from "$output-first" \
-    --r-drop 2 --dropout 0.2 --peak-learning-rate 1e-3 --warmup-steps 300 --average-windows 5,10
+    --r-drop 2 --dropout 0.25 --peak-learning-rate 2e-3 --average-windows 5,10
 else
   train "$output" "$minutes"
 fi

@@ -150,7 +150,8 @@ def _changes(tasks) -> dict[str, dict[str, Any]]:
     presets = [f"with --task {task.task.name} {task.defaults['preset']}"
                for task in tasks if "preset" in task.defaults]  # fmt: skip
     adapted = (
-        "with --start-from the model's own, at a learning rate of 0.1 / d_model after 200 steps"
+        "with --start-from the model's own, at a learning rate of 0.1 / d_model (with Muon 0.4 / "
+        "d_model) after 200 steps"
     )
     learned = " or ".join(f"{task.task.name}, from {task.learns_from}" for task in tasks)
     return {

@@ -39,7 +39,7 @@ from keras_transformer.training.processes import process_group
 from keras_transformer.training.training_data import TrainingData, make_training_data
 
 # Peak of the learning rate when a model is adapted, times d_model, and the steps until then.
-ADAPTATION_RATE, ADAPTATION_WARMUP = 0.1, 200
+ADAPTATION_RATES, ADAPTATION_WARMUP = {"adam": 0.1, "muon": 0.4}, 200
 
 
 class Round(NamedTuple):
@@ -239,7 +239,8 @@ def make_recipe(settings: Any) -> TrainingRecipe:
             search = search_to_dict(start["search"] or BeamSearch())
             fields = "beam_size", "length_penalty", "length_normalization"
             recipe = TrainingRecipe(**{name: search[name] for name in fields if name in search})
-        peak = ADAPTATION_RATE / start["model"].d_model
+        optimizer = settings.recipe.get("optimizer", recipe.optimizer)
+        peak = ADAPTATION_RATES[optimizer] / start["model"].d_model
         recipe = dataclasses.replace(
             recipe, peak_learning_rate=peak, warmup_steps=ADAPTATION_WARMUP
         )

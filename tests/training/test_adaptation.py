@@ -223,6 +223,8 @@ def test_without_a_preset_the_recipe_is_the_models_own_with_a_lower_learning_rat
     given = {"warmup_steps": 9, "label_smoothing": 0.0}
     expected = dataclasses.replace(own, **{**adapts, **given})
     assert make_recipe(settings(**{**start, "recipe": given})) == expected
+    muon = make_recipe(settings(**{**start, "recipe": {"optimizer": "muon"}}))
+    assert muon.peak_learning_rate == 0.4 / SMALL["d_model"]
     tiny = settings(**{**start, "preset": "tiny"})
     assert make_recipe(tiny) == get_preset("tiny").recipe
     imported = make_recipe(settings(**{**start, "start_from": str(tmp_path / "none")}))
