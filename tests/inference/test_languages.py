@@ -16,6 +16,7 @@ from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.settings.training_settings import TrainingSettings
 from tests.closeness import assert_close
+from tests.layers.oracle_parameters import array
 
 CODES = ("eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
 TEXTS = ["a red house", "blue", ">>red<< red blue house", "", " ".join(["red"] * 40)]
@@ -85,7 +86,7 @@ def test_the_attention_to_a_language_belongs_to_no_word(translator):
     (source_ids, _), (_, target_ids) = ids
     inputs = np.array([[*source_ids, 3]]), np.array([[2, *target_ids]])
     scores = translator.model.attention_scores(*inputs)["cross"][0]
-    scores = np.mean(np.asarray(scores), axis=1)[0, 1 : len(target_ids), 1 : len(source_ids)]
+    scores = np.mean(array(scores), axis=1)[0, 1 : len(target_ids), 1 : len(source_ids)]
     num_red = len(translator.source_tokenizer.encode("red")) - 1
     words = [scores[:, :num_red].sum(axis=1), scores[:, num_red:].sum(axis=1)]
     assert_close(found.attention, np.mean(words, axis=1)[None])
