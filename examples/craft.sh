@@ -11,7 +11,7 @@
 #     subwords      the same with numbers; the source is BPE
 #     large         joined, with a larger model, trained first without R-Drop and then with it
 # TREES is the number of training trees (default: all). MINUTES=15 sets the time; the default of
-# large is 60.
+# large is 60, for two cores (on one core, the table's has 110).
 # KERAS_TRANSFORMER_DATA is the folder with `treebank/craft.train.trees.gz` and
 # `treebank/craft.dev.trees.gz`: the trees of github.com/UCDenver-ccp/CRAFT
 # (structural-annotation/treebank/penn/*.tree), one per line. In the tables, 76 articles are for

@@ -119,9 +119,12 @@ def learn_vocabulary(data, output):
 
 
 def train_all(arguments):
-    """Trains the rows and seeds that have no result yet, each in a process on its own core."""
+    """Trains the rows and seeds that have fewer steps, each in a process on its own core."""
     runs = [(row, seed) for seed in range(1, arguments.seeds + 1) for row in arguments.rows]
-    waiting = [run for run in runs if steps_of(arguments.output, *run) != arguments.steps]
+    steps = {run: steps_of(arguments.output, *run) for run in runs}
+    if max(steps.values()) > arguments.steps:
+        raise SystemExit(f"{arguments.output} has results of more steps: choose another --output")
+    waiting = [run for run in runs if steps[run] < arguments.steps]
     cores = queue.SimpleQueue()
     for core in sorted(os.sched_getaffinity(0))[: arguments.processes]:
         cores.put(core)
@@ -158,9 +161,9 @@ def result_path(output, row, seed):
 
 
 def steps_of(output, row, seed):
-    """Returns the number of steps of a finished training, or None."""
+    """Returns the number of steps of a finished training; 0 without one."""
     path = result_path(output, row, seed)
-    return json.loads(path.read_text())["steps"] if path.exists() else None
+    return json.loads(path.read_text())["steps"] if path.exists() else 0
 
 
 def read_results(output, rows, num_seeds):

@@ -204,11 +204,9 @@ class Pipeline(abc.ABC):
         """
         codes = self.source_tokenizer.languages
         if codes and (source_language or target_language):
-            rule = (
-                "A text for this model begins with the code of its target language: give it there"
-            )
+            rule = "Each text for this model begins with the code of its target language"
             given = f"{source_language=}, {target_language=}"
-            raise UserError(f"{rule}, as in '{codes[0]} ...', and no option. Received: {given}")
+            raise UserError(f"{rule}, such as {codes[0]}; no option chooses it. Received: {given}")
         other = copy.copy(self)
         # The copy shares the model and the compiled functions.
         other._inference = copy.copy(self._inference)

@@ -115,8 +115,9 @@ class SentenceProfile(Settings):
         Args:
             profile, tokenizer: As in `tags_of`, whose other symbols may be text.
         """
-        has_tags = profile is not None and profile.tags is not None
-        return profile.tags if has_tags else tokenizer.languages  # type: ignore[union-attr,return-value]
+        if profile is not None and profile.tags is not None:
+            return profile.tags
+        return tokenizer.languages
 
     def is_several(self, text: str, num_subwords: int) -> bool:
         """Returns whether a text has more sentences than was usual in the training text.

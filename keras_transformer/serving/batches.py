@@ -40,7 +40,7 @@ class Batches:
         self._function, self._threads, self._settings = function, threads, settings
         self._streams = settings.streams or 1
         # Samples depend on the rows that are computed together.
-        self._is_shared = not getattr(function, "is_random", False)
+        self._divides_requests = not getattr(function, "is_random", False)
         self._waiting: collections.deque[_Request] = collections.deque()
         self._tasks: set[asyncio.Task] = set()
         self._full = asyncio.Event()
@@ -57,9 +57,8 @@ class Batches:
             raise RequestError(f"{rule}. Received: {num_rows:,}")
         if self.num_waiting + num_rows > most:
             raise RequestError(f"The queue is full: {self.num_waiting:,} texts wait", 503)
-        num_idle = max(1, self._streams - self._num_running) if self._is_shared else 1
-        num_parts = min(num_idle, num_rows // _FEWEST_ROWS)
-        if num_parts < 2:
+        num_parts = min(self._streams - self._num_running, num_rows // _FEWEST_ROWS)
+        if num_parts < 2 or not self._divides_requests:
             return await self._enqueue(texts, num_rows)
         size = -(-num_rows // num_parts)
         starts = range(0, num_rows, size)

@@ -172,7 +172,7 @@ def _report_unknown(encoded, report):
         chunks = (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
         share = sum(np.count_nonzero(chunk == UNK_ID) for chunk in chunks) / max(len(ids), 1)
         if share >= _MUCH_UNKNOWN:
-            report(f"{share:.1%} of the {side} tokens are not in the vocabulary, and are unknown.")
+            report(f"{share:.1%} of the {side} tokens are not in the vocabulary.")
 
 
 def _report_epoch(encoded, batches, steps_per_epoch, report):

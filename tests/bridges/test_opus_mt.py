@@ -250,7 +250,7 @@ def test_a_line_without_the_code_of_its_language_is_named_before_the_work(
     status, errors = command(capfd, *command_line, "--chunk-size", 3)
     assert status == 2 and "in.txt', line 8: A text for this model must begin" in errors
     status, errors = command(capfd, *command_line, "--target-language", "por")
-    assert status == 2 and f"give it there, as in '{PORTUGUESE} ...', and no option" in errors
+    assert status == 2 and f"such as {PORTUGUESE}; no option chooses it" in errors
 
 
 @pytest.mark.parametrize("kind", ["other", "imported"])

@@ -35,12 +35,12 @@ def test_an_effect_of_the_size_of_a_tie_is_a_tie(script):
         )
 
 
-def test_it_stops_at_the_first_failure_and_trains_again_with_other_steps(
+def test_it_goes_on_to_more_steps_refuses_fewer_and_stops_at_a_failure(
     script, tmp_path, monkeypatch
 ):
     calls, finished = [], script.result_path(tmp_path, "base", 1)
     finished.parent.mkdir()
-    finished.write_text('{"steps": 100}')
+    finished.write_text('{"steps": 2}')
     monkeypatch.setattr(subprocess, "call", lambda command, **options: calls.append(command) or 1)
     arguments = SimpleNamespace(
         output=tmp_path, data=tmp_path, rows=["base", "table3_e"], seeds=50, steps=3, processes=1
@@ -48,3 +48,6 @@ def test_it_stops_at_the_first_failure_and_trains_again_with_other_steps(
     with pytest.raises(SystemExit, match="The training of base, seed 1, failed"):
         script.train_all(arguments)
     assert 1 <= len(calls) < 100 and calls[0][-2:] == ["base", "1"]
+    arguments.steps = 1
+    with pytest.raises(SystemExit, match="has results of more steps"):
+        script.train_all(arguments)
