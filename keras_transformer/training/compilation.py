@@ -90,10 +90,8 @@ def compile_model(
             f"Received: jit_compile={jit_compile!r} with {replicas} replicas"
         )
     if replicas > 1 and model.dtype_policy.name == "mixed_float16":
-        rule = (
-            '"mixed_float16" does not work with more than one replica: Keras looks for overflows on'
-        )
-        rule += ' the first alone. Use "mixed_bfloat16" or "float32"'
+        rule = '"mixed_float16" does not work with more than one replica: Keras looks for '
+        rule += 'overflows on the first alone. Use "mixed_bfloat16" or "float32"'
         raise ValueError(f"{rule}. Received: {replicas} replicas")
     if replicas > 1:
         registered_strategy(model.distribute_strategy)

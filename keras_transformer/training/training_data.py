@@ -204,7 +204,7 @@ def _fingerprint(encoded, batches, num_replicas, has_fixed_lengths):
 
 
 def _valid_batches(encoded, num_tokens):
-    """Returns the batches of a validation set, which are not packed and have one part of rows."""
+    """Returns the batches of a validation set, of at most `num_tokens` tokens and not packed."""
     max_shapes = _NUM_COMPILED_SHAPES if keras.backend.backend() == "jax" else _NUM_SHAPES
     batches = TokenBatches(encoded, num_tokens, shuffle=False, max_shapes=max_shapes)
     return list(batches.batches(0))
