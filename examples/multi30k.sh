@@ -25,9 +25,8 @@ case "$setting" in
       --valid-source "$data/bpe10k.valid.en.gz" --valid-target "$data/bpe10k.valid.de.gz" \
       --max-minutes "${MINUTES:-110}"
     # The text is already tokenized and lower-cased: BLEU uses its tokens, with subwords joined.
-    gzip -dc "$data/bpe10k.test.2016.de.gz" | sed 's/@@ //g' > "$output/reference.de"
-    keras-transformer evaluate --model "$output" --source "$data/bpe10k.test.2016.en.gz" \
-      --reference "$output/reference.de" --tokenize none
+    keras-transformer evaluate --model "$output" \
+      --source "$data/bpe10k.test.2016.en.gz" --reference "$data/bpe10k.test.2016.de.gz"
     ;;
   en-de | de-en | en-fr)
     source="${setting%-*}" target="${setting#*-}"

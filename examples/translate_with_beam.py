@@ -5,7 +5,8 @@
 
 Line N of the output is the translation of line N of the input. A line that cannot be translated is
 empty there, and in the second file with its number and the reason: it is not UTF-8, a word of it is
-longer than the model reads, or the model fails with it. Both files appear when all lines are done.
+longer than the model reads, it lacks the language code that its model needs, or the model fails
+with it. Both files appear when all lines are done.
 
 All other options are Beam's (`PipelineOptions`), such as
 
@@ -23,6 +24,7 @@ import argparse
 import codecs
 import contextlib
 import gzip
+import math
 import shutil
 import uuid
 
@@ -96,11 +98,8 @@ class SavedModelHandler(ModelHandler):
                 return [("", f"the model fails: {' '.join(error.message.split())[:300]}")]
             half = len(lines) // 2
             return self._translate(lines[:half], model) + self._translate(lines[half:], model)
-        texts = (text.decode() for text in outputs["translation"].numpy())
-        return [
-            ("", "the line is longer than the model reads") if is_cut else (as_line(text), "")
-            for text, is_cut in zip(texts, outputs["truncated"].numpy(), strict=True)
-        ]
+        columns = (outputs[name].numpy() for name in ("translation", "score", "truncated"))
+        return [as_answer(*row) for row in zip(*columns, strict=True)]
 
 
 def why_not_utf8(line):
@@ -112,8 +111,12 @@ def why_not_utf8(line):
         return f"the line is not valid UTF-8 ({where})"
 
 
-def as_line(text):
-    return text.replace("\r", " ").replace("\n", " ")
+def as_answer(text, score, is_cut):
+    if is_cut:
+        return "", "the line is longer than the model reads"
+    if score == -math.inf:
+        return "", "the model has no answer; does the line lack the code of a language?"
+    return text.decode().replace("\r", " ").replace("\n", " "), ""
 
 
 def write_shard(shard, prefix):

@@ -21,7 +21,7 @@ if os.environ.get("KERAS_BACKEND") == "jax":
 
 _SEED = int(os.environ.get("KERAS_TRANSFORMER_TEST_SEED", "0"))
 # Tests here start processes of their own. They run first, while this process is small.
-_FIRST = ("tests", "distributed", "system", "docs", "cli", "export", "training")
+_FIRST = ("tests", "distributed", "system", "docs", "cli", "export", "training", "translation")
 
 # Keras is imported inside the functions: the process that hands out the tests needs none.
 
@@ -74,6 +74,19 @@ def _fresh_keras(monkeypatch):
     yield
     keras.config.set_floatx(floatx)
     keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture
+def signatures_of(monkeypatch):
+    """Called with names of signatures: only these are exported, which takes less time."""
+    from keras_transformer.inference.tasks import get_task
+
+    def keep(*names, task="translation"):
+        functions = get_task(task).served_functions
+        inputs = {name: functions.inputs[name] for name in names}
+        monkeypatch.setattr(functions, "inputs", inputs)
+
+    return keep
 
 
 @pytest.fixture

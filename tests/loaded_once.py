@@ -2,7 +2,11 @@
 
 import copy
 
+import keras
+
+from keras_transformer.inference.model_directory import choose_precision
 from keras_transformer.inference.translator import Translator
+from keras_transformer.layers.effective_weights import all_maps
 from keras_transformer.parsing.parser import Parser
 
 _LOADED = {}
@@ -19,12 +23,20 @@ def _sharing(holder, load, names):
     def load_or_copy(directory, dtype=None):
         paths = directory if isinstance(directory, list | tuple) else [directory]
         paths = tuple(map(str, paths))
-        if dtype is not None or not names.issuperset(paths):
+        if not names.issuperset(paths):
             return load(directory, dtype)
-        key = holder, paths
-        if key not in _LOADED:
-            _LOADED[key] = load(directory)
-        # Settings and counts of its own; the same model.
-        return copy.copy(_LOADED[key])
+        dtype = choose_precision(dtype) or keras.config.dtype_policy().name
+        key = holder, paths, dtype
+        # `quantize` changes the model that is shared.
+        if key not in _LOADED or any(map(_is_quantized, all_maps(_LOADED[key].model))):
+            _LOADED[key] = load(directory, dtype)
+        # Settings and counts of its own; the same model and compiled searches.
+        pipeline = copy.copy(_LOADED[key])
+        pipeline._inference = copy.copy(pipeline._inference)
+        return pipeline
 
     return load_or_copy
+
+
+def _is_quantized(layer):
+    return layer.quantization_mode is not None

@@ -63,7 +63,8 @@ def _download(name):
             if (folder / weights).exists() or any(folder.glob(parts)):
                 break
     except Exception as error:  # The hub, the network and the disk have their own.
-        raise UserError(f"{name!r} cannot be downloaded: {one_line(error)}") from error
+        rule = f"{name!r} is not a folder, and cannot be downloaded"
+        raise UserError(f"{rule}: {one_line(error)}") from error
     return folder
 
 

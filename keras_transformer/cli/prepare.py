@@ -106,7 +106,7 @@ def prepare_options(parser):
 
 
 def run_prepare(arguments):
-    values = settings.resolve(arguments)
+    values = settings.resolve(arguments) | {"bleu_every": 0}  # Nothing is scored.
     task = get_task("translation")
     commands = commands_of(task)
     kind = commands.data_kind(values)

@@ -105,7 +105,7 @@ class TranslationCommands(TaskCommands):
         text += "of several languages)"
         add_options(group, {"--target-language CODE": text})
         text = f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: that of the "
-        text += "language, 13a for most)"
+        text += "language, 13a for most; none for a --model with a subword vocabulary)"
         add_options(group, {"--tokenize NAME": text}, choices=BLEU_TOKENIZERS)
         add_long_lines(group, ("split", "truncate", "error"), "split")
         add_engine_option(group)
@@ -114,6 +114,7 @@ class TranslationCommands(TaskCommands):
         add_constraint_options(parser)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        from keras_transformer.data.lookup_tokenizers import SubwordTokenizer, join_subwords
         from keras_transformer.evaluation.bleu import (
             PAPER_LANGUAGES,
             bleu_tokenizer,
@@ -134,10 +135,14 @@ class TranslationCommands(TaskCommands):
         lines, references, report = _texts_to_score(arguments)
         baseline = _read_baseline(arguments, lines)
         if arguments.model:
-            lines, details, own_language = _translate(self.task.name, arguments, lines)
+            lines, details, tokenizer = _translate(self.task.name, arguments, lines)
             report |= details
-            language = language or own_language
-            tokenize = arguments.tokenize or bleu_tokenizer(language)
+            language = language or tokenizer.language
+            is_subword = isinstance(tokenizer, SubwordTokenizer)
+            if is_subword:  # As `train` scores them.
+                references = [list(map(join_subwords, of_file)) for of_file in references]
+            default = "none" if is_subword else bleu_tokenizer(language)
+            tokenize = arguments.tokenize or default
         warn_without_spaces(references[0], tokenize, "give --target-language CODE or --tokenize")
         case = {"lowercase": arguments.lowercase}
         scores = [
@@ -217,7 +222,7 @@ def _dataset_to_score(arguments):
 
 
 def _translate(task, arguments, sources):
-    """Returns the answers to sources, their entries in the report, and the answers' language."""
+    """Returns the answers to sources, their entries in the report, and the target tokenizer."""
     translator, options = load_pipeline(arguments, task, "float32")
     from keras_transformer.decoding import search_to_dict
     from keras_transformer.evaluation.bleu import bleu_tokenizer, make_bleu
@@ -245,4 +250,4 @@ def _translate(task, arguments, sources):
     text_files.report_split(translator, len(sources))
     text_files.save_answers(arguments.output, hypotheses)
     details = {"search": search_to_dict(options["search"]), "seconds": round(seconds, 2)}
-    return hypotheses, details, translator.target_tokenizer.language
+    return hypotheses, details, translator.target_tokenizer

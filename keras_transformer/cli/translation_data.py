@@ -82,7 +82,7 @@ class TranslationData(Settings):
 def open_corpora(kind: str, values: dict[str, Any]) -> Corpora:
     """Opens the corpora of a kind; see `TaskCommands.open_corpora`."""
     also_valid = _open_also_valid(values["also_valid"] or ())
-    if values["bleu_tokenize"] or values["target_language"]:
+    if values["bleu_every"] and (values["bleu_tokenize"] or values["target_language"]):
         from keras_transformer.evaluation.bleu import bleu_tokenizer, make_bleu
 
         # Raises if a package is missing.
@@ -99,8 +99,11 @@ def open_corpora(kind: str, values: dict[str, Any]) -> Corpora:
         corpora = [TfdsCorpus(name, n, *languages, data_dir=folder) for n in splits]
     else:
         corpora = _open_texts(values)
+    train_corpus, valid_corpus = corpora
+    for warning in text_warnings(train_corpus, valid_corpus, bool(values.get("start_from"))):
+        _LOGGER.warning(warning)
     source_tokenizer, target_tokenizer = _tokenizers_in_languages(values)
-    return Corpora(corpora[0], corpora[1], source_tokenizer, target_tokenizer, also_valid)
+    return Corpora(train_corpus, valid_corpus, source_tokenizer, target_tokenizer, also_valid)
 
 
 def _tokenizers_in_languages(values):
@@ -193,8 +196,6 @@ def _open_texts(values):
         _LOGGER.info("No validation text is given: %s are held out and kept in the output.", share)
         if len(valid_corpus) < _FEW_VALID_PAIRS:
             _LOGGER.warning("Scores of %d pairs are mostly chance.", len(valid_corpus))
-    for warning in text_warnings(corpus, valid_corpus, bool(values.get("start_from"))):
-        _LOGGER.warning(warning)
     return [corpus, valid_corpus]
 
 

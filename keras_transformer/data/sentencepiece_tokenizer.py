@@ -145,6 +145,7 @@ def _check_reserved_ids(processor):
         )
 
 
+@functools.lru_cache(maxsize=4)
 def spelling_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     """Returns a processor that adds no space in front of a text, and removes none."""
     message = parse_model(model)

@@ -41,7 +41,7 @@ class _Epochs(NamedTuple):
 
     # From an epoch to its corpus and the indices of its pairs; None for each pair once.
     pairs: Callable[[int], tuple[Any, np.ndarray | None]]
-    corpus: Any  # of all epochs; None if each has another one
+    corpus: Any  # of all epochs, or whose texts they share; None if each has another one
     repeat: bool  # Whether all epochs have the same pairs, and so the same plan.
 
     @classmethod
@@ -65,7 +65,7 @@ class _Epochs(NamedTuple):
             encoded, drawn = self.pairs(epoch)
             return pack_corpus(encoded, widths, seed, drawn), None
 
-        return _Epochs(pairs, None, False)
+        return _Epochs(pairs, self.corpus, False)
 
 
 class TokenBatches:
@@ -308,15 +308,19 @@ class TokenBatches:
 
         corpus: Any = ()
         if self._epochs.corpus is not None:
-            corpus = CorpusArrays(*map(shared_tensor, corpus_arrays(self._epochs.corpus)))
+            arrays = corpus_arrays(self._epochs.corpus)
+            if self.packed_width is not None and not self._epochs.repeat:
+                arrays = arrays[:4]  # ids and offsets; each epoch has its own rows
+            corpus = [shared_tensor(array) for array in arrays]
         if self._epochs.repeat:
             # Without Python: deleting an iterator blocks Python until the thread of `tf.data` ends,
             # and a thread that waits for Python would never end.
             *_, plan = self._plan(0)
             tensors = {name: shared_tensor(getattr(plan, name)) for name in ("groups", "positions")}
             plan = plan._replace(**tensors)
-            return lambda epoch: (corpus, arrange_epoch(plan, self._order_seed, epoch, tf=tf))
-        # The corpus, if each epoch has another one, then the epoch.
+            whole = CorpusArrays(*corpus)
+            return lambda epoch: (whole, arrange_epoch(plan, self._order_seed, epoch, tf=tf))
+        # What each epoch has of its own of the corpus, then the epoch.
         fields = {**CorpusArrays.__annotations__, **EpochArrays.__annotations__}
         names = [*fields][len(corpus) :]
         narrow = ("source_ids", "target_ids", "packed_pairs", "rows")
@@ -332,7 +336,7 @@ class TokenBatches:
             for name, tensor in zip(names, tensors, strict=True):
                 tensor.set_shape([None] * (2 if name == "shapes" else 1))
             start = len(names) - len(EpochArrays._fields)
-            return corpus or CorpusArrays(*tensors[:start]), EpochArrays(*tensors[start:])
+            return CorpusArrays(*corpus, *tensors[:start]), EpochArrays(*tensors[start:])
 
         return arrays_of
 

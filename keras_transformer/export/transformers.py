@@ -212,7 +212,7 @@ def _search_settings(search: Any, target_ids: list[int]) -> dict[str, Any]:
                 settings["no_repeat_ngram_size"] = constraint.size
             case decoding.SuppressTokens():
                 ids = [target_ids.index(token) for token in constraint.ids if token in target_ids]
-                settings["suppress_tokens"] = ids
+                settings.setdefault("suppress_tokens", []).extend(ids)
             case decoding.RepetitionPenalty() if is_beam:  # Otherwise it changes plain logits.
                 settings["repetition_penalty"] = constraint.penalty
             case _:

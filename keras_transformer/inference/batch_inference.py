@@ -35,9 +35,9 @@ MAX_BATCH_TOKENS = 32_768
 # Default maximum of sentences in a batch to search, and of hypotheses: sentences times beams.
 _MAX_SENTENCES, _MAX_HYPOTHESES = 128, 256
 _LEAST_POSITIONS = 4_096  # of a stream, if a batch may have as many
-# Of sentences with terms: the minimum number of beams, which hypotheses with 0, 1, 2, ... ids of
-# terms share; and a factor of the length penalty, because long answers spread the cost of a term.
-_BEAMS_WITH_TERMS, _PENALTY_WITH_TERMS = 10, 0.5
+# Of sentences with terms: minimum numbers of beams, which hypotheses with 0, 1, 2, ... ids of terms
+# share; and a factor of the length penalty, because long answers spread the cost of a term.
+BEAMS_WITH_TERMS, _PENALTY_WITH_TERMS = (10, 32), 0.5
 
 
 def encode_and_search(
@@ -87,16 +87,22 @@ def one_answer(search):
     return dataclasses.replace(search, n_best=1) if finds_several else search
 
 
-def search_with_terms(search: Search) -> BeamSearch:
-    """Returns the search for sentences whose answers must contain terms."""
+def search_with_terms(search: Search, num_beams: int) -> BeamSearch:
+    """Returns the search, with more beams, for sentences whose answers must contain terms."""
     if search.is_random:
         rule = "Answers that must contain terms cannot be sampled; use a beam search"
         raise UserError(f"{rule}. Received: {type(search).__name__}")
     if not isinstance(search, BeamSearch):
         search = BeamSearch(constraints=search.constraints)
-    beam_size = max(search.beam_size, _BEAMS_WITH_TERMS)
+    beam_size = max(search.beam_size, num_beams)
     length_penalty = search.length_penalty * _PENALTY_WITH_TERMS
     return dataclasses.replace(search, beam_size=beam_size, length_penalty=length_penalty)
+
+
+def _beams_with(num_ids):
+    """Returns the minimum number of beams for terms of so many ids; each number is compiled."""
+    few, many = BEAMS_WITH_TERMS
+    return 0 if not num_ids else few if num_ids < few else many
 
 
 def make_constraints(
@@ -169,14 +175,15 @@ class BatchInference:
         terms = given.get("terms") or [()] * len(sources)
         batches: list[tuple[Search, list[int]]] = []
         # Sentences with terms need more beams; the others are searched as if there were no terms.
-        for has_terms in (False, True):
+        beams_of = [_beams_with(sum(map(len, terms_of_source))) for terms_of_source in terms]
+        for num_beams in sorted(set(beams_of)):
             lengths = {
                 index: len(ids) + max_lengths[index]
                 for index, ids in enumerate(sources)
-                if ids is not None and bool(terms[index]) == has_terms
+                if ids is not None and beams_of[index] == num_beams
             }
             if lengths:
-                used = search_with_terms(search) if has_terms else search
+                used = search_with_terms(search, num_beams) if num_beams else search
                 cut = _cut_lengths(lengths, used, batch_size, max_positions, num_streams)
                 batches += [(used, indices) for indices in cut]
 

@@ -114,7 +114,9 @@ class Glossary:
     @functools.cached_property
     def units(self) -> str:
         """The regular expression of the parts of a text that no term splits."""
-        other = f"[{letters_of_words()}]+|[{SPACE}]+|(?s:.)"
+        word = f"[{letters_of_words()}]+"
+        # In subword-nmt's notation, "play@@ house" is one word.
+        other = f"{word}(?:@@[{SPACE}]+{word})*|[{SPACE}]+|(?s:.)"
         return f"{self.placeholders}|{other}" if self.keep_placeholders else other
 
     def split(self, text: str) -> list[str]:
@@ -185,11 +187,13 @@ class Glossary:
         return answer
 
 
-def without_terms_of(prefix: Sequence[int], terms: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-    """Returns terms, without those that a prefix has already; they must not overlap in it.
+def terms_after(
+    prefix: Sequence[int], terms: Sequence[Sequence[int]]
+) -> tuple[list[Sequence[int]], Sequence[int]]:
+    """Returns the terms that a prefix does not have, and the rest of one that it ends inside of.
 
     Args:
-        prefix: Ids that the answer begins with.
+        prefix: Ids that the answer begins with; terms do not overlap in it.
         terms: Ids of each term.
     """
     missing: list[Sequence[int]] = []
@@ -201,7 +205,11 @@ def without_terms_of(prefix: Sequence[int], terms: Sequence[Sequence[int]]) -> l
                 break
         else:
             missing.append(ids)
-    return missing
+    for size in range(max(map(len, missing), default=1) - 1, 0, -1):
+        for index, ids in enumerate(missing):
+            if len(ids) > size and rest[-size:] == list(ids[:size]):
+                return missing[:index] + missing[index + 1 :], ids[size:]
+    return missing, []
 
 
 @functools.lru_cache(maxsize=8)

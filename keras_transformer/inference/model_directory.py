@@ -69,9 +69,8 @@ def read_config(directory: str | os.PathLike) -> dict:
     return config
 
 
-def limits_of(directory: str | os.PathLike) -> dict[str, int]:
-    """Returns the limits of lengths of a model directory, as arguments of its pipeline."""
-    config = read_config(directory)
+def limits_of(config: dict) -> dict[str, int]:
+    """Returns the limits of lengths in the config of a model directory."""
     return {name: config[name] for name in ("extra_length", "max_source_length") if name in config}
 
 

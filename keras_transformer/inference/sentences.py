@@ -16,6 +16,7 @@ import numpy as np
 from annotated_types import Len
 
 from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.scripts import UNSPACED
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.inference.sentence_ends import ENDS_JOINED, split_sentences, word_key
 from keras_transformer.settings.base import (
@@ -175,19 +176,24 @@ def split_text(
     max_subwords: int,
     encode_batch: Callable[[list[str]], list[list[int]]],
     profile: SentenceProfile | None = None,
+    longest_word: int = 0,
 ) -> list[TextPart]:
-    """Splits a text into parts; only a single character may have more than `max_subwords`.
+    """Splits a text into parts of up to `max_subwords`, if no word has more.
 
     Each part takes as many whole sentences as fit, or as were usual in the training. A sentence
-    that is too long is split between words into parts of similar length, and a word that is too
-    long is split into pieces.
+    that is too long is split between words into parts of similar length. A word that is too long
+    is a part of up to `longest_word` subwords, or is split into pieces.
     """
     groups_of, abbreviations = max_subwords, ()
     if profile is not None:
         usual_length = 0 if profile.single_sentences else profile.usual_length
         groups_of, abbreviations = min(usual_length, max_subwords), profile.abbreviations
     sentences = split_sentences(text, abbreviations)
-    return _join_while_they_fit(sentences, max_subwords, encode_batch, groups_of)
+    parts = _join_while_they_fit(sentences, max_subwords, encode_batch, groups_of)
+    for index, part in reversed([*enumerate(parts)]):
+        if len(part.ids) > max(max_subwords, longest_word):
+            parts[index : index + 1] = _pieces(part, max_subwords, encode_batch)
+    return parts
 
 
 def join_parts(parts: Iterable[TextPart], answers: Iterable[str]) -> str:
@@ -215,23 +221,20 @@ def _units(text, matches):
 
 
 def _join_while_they_fit(units, limit, encode_batch, groups_of, are_words=False):
-    """Joins neighboring sentences or words into parts; cuts one that does not fit alone.
+    """Joins neighboring sentences or words into parts; splits a sentence that does not fit alone.
 
-    Several units together have at most `groups_of` subwords, a unit alone at most `limit`.
+    Several units together have at most `groups_of` subwords, a sentence alone at most `limit`.
     """
     encoded = encode_batch(units)
     groups = _group(list(map(len, encoded)), groups_of, is_even=are_words)
     texts = ["".join(units[index] for index in group) for group in groups]
     parts = []
     for group, text, ids in zip(groups, texts, encode_batch(texts), strict=True):
-        if len(ids) <= limit:
-            parts.append(TextPart(text, ids))
-        elif len(group) > 1:
+        if len(ids) > limit and len(group) > 1:
             # Units may have more subwords together than alone.
             parts += [TextPart(units[index], encoded[index]) for index in group]
-        elif are_words:
-            *pieces, last = _cut(text, len(ids), limit, encode_batch)
-            parts += [TextPart(*piece, False) for piece in pieces] + [TextPart(*last)]
+        elif len(ids) <= limit or are_words:
+            parts.append(TextPart(text, ids))
         else:
             words = _units(text, _WORD_END.finditer(text))
             parts += _join_while_they_fit(words, limit, encode_batch, limit, are_words=True)
@@ -253,6 +256,14 @@ def _group(sizes, limit, is_even):
         groups[-1].append(index)
         total += size
     return groups
+
+
+def _pieces(word, limit, encode_batch):
+    """Splits a part of one word, or of text without spaces, whose words may end at any letter."""
+    *pieces, last = _cut(word.text, len(word.ids), limit, encode_batch)
+    ends = [UNSPACED.match(text[-1]) is not None for text, _ in pieces]
+    cut = [TextPart(*piece, end) for piece, end in zip(pieces, ends, strict=True)]
+    return [*cut, TextPart(*last)]
 
 
 def _cut(text, num_subwords, limit, encode_batch) -> list[tuple[str, list[int]]]:

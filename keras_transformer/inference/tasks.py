@@ -93,6 +93,7 @@ class Task(abc.ABC):
         settings: TrainingSettings,
         recipe: TrainingRecipe,
         sentence_profile: "SentenceProfile",
+        start_config: dict[str, Any] | None = None,
     ) -> Any:
         """Returns the `Pipeline` of a trained `Transformer`.
 
@@ -101,6 +102,7 @@ class Task(abc.ABC):
             tokenizers, settings, recipe: Those of the training.
             sentence_profile: What a text of the training corpus looks like; translators split
                 longer texts by it.
+            start_config: The config of the model directory that the training started from.
         """
 
 

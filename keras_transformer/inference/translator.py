@@ -13,7 +13,7 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError, shortened
 from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, one_answer
-from keras_transformer.inference.glossary import Glossary, without_terms_of
+from keras_transformer.inference.glossary import Glossary, terms_after
 from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
 from keras_transformer.inference.results import Alignment, Hypothesis, Score
 from keras_transformer.inference.sentences import (
@@ -225,7 +225,9 @@ class Translator(Pipeline):
             encoded = self.source_tokenizer.encode_batch([part.tags + text for text in texts])
             return [ids[len(tag_ids) :] for ids in encoded]
 
-        parts = split_text(part.text, max(longest - len(tag_ids), 1), encode, profile)
+        lengths = longest, max(self.max_source_length - 1, 1)
+        longest, longest_word = (max(length - len(tag_ids), 1) for length in lengths)
+        parts = split_text(part.text, longest, encode, profile, longest_word)
         return [p._replace(ids=p.ids and tag_ids + p.ids, tags=part.tags) for p in parts]
 
     def hypotheses(
@@ -301,13 +303,18 @@ class Translator(Pipeline):
         return self.source_tokenizer.decode(part.ids[:longest]).removeprefix(part.tags)
 
     def _encode_terms(self, glossary, parts, limits, prefixes):
-        """Returns the ids of the terms that the answer to each part contains after its prefix."""
+        """Returns the ids of the terms that the answer to each part contains after its prefix.
+
+        A prefix that ends inside of a term gets the rest of it.
+        """
         texts = [self._read_text(part) for text_parts in parts for part in text_parts]
         prefixes = prefixes or [self.target_tokenizer.beginning] * len(texts)
         terms_of_parts = []
-        for text, prefix, limit in zip(texts, prefixes, limits, strict=True):
-            terms = without_terms_of(prefix, glossary.encode(text, self.target_tokenizer))
-            num_tokens = len(prefix) + sum(map(len, terms))
+        for index, (text, limit) in enumerate(zip(texts, limits, strict=True)):
+            terms = glossary.encode(text, self.target_tokenizer)
+            terms, rest = terms_after(prefixes[index], terms)
+            prefixes[index] = [*prefixes[index], *rest]
+            num_tokens = len(prefixes[index]) + sum(map(len, terms))
             if terms and num_tokens >= limit:
                 rule = f"The translation of {shortened(text, 60)!r} may have at most {limit}"
                 raise UserError(

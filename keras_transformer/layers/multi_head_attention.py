@@ -30,6 +30,8 @@ from keras_transformer.layers.positions import (
 )
 from keras_transformer.layers.tensors import Tensor, check_shape, combine_masks, keys_mask, reshape
 
+_MASK_SHAPE = "[batch or 1, query_length or 1, key_length]"
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class MultiHeadAttention(CompositeLayer):
@@ -155,8 +157,7 @@ class MultiHeadAttention(CompositeLayer):
         check_shape("key", key, "[batch, key_length, key_width]", batch, value.shape[1])
         # The second of `others` is `cache`, given by position.
         keys = None if cache is not None or len(others) > 1 else value.shape[1]
-        shape = "[batch or 1, query_length or 1, key_length]"
-        check_shape("attention_mask", attention_mask, shape, batch, length, keys)
+        check_shape("attention_mask", attention_mask, _MASK_SHAPE, batch, length, keys)
 
     def call(
         self,
@@ -305,14 +306,22 @@ class MultiHeadAttention(CompositeLayer):
 
     def _attend_to_extended(self, queries, cache, mask, is_causal):
         """Returns the outputs of queries whose own keys are the last ones in the cache."""
-        num_queries = ops.shape(queries)[2]
-        if mask is not None and self.sliding_window is not None:
+        num_queries, keys, values = ops.shape(queries)[2], cache.keys, cache.values
+        is_step = isinstance(num_queries, int) and num_queries == 1
+        if isinstance(keys, tuple) and not is_step:
+            # Attention to a whole prompt need not store all scores.
+            keys, values = (ops.concatenate(parts, axis=2) for parts in (keys, values))
+        if self.sliding_window is None:
+            parts = keys if isinstance(keys, tuple) else (keys,)
+            sizes = queries.shape[0], queries.shape[2], sum(ops.shape(part)[2] for part in parts)
+            check_shape("attention_mask", mask, _MASK_SHAPE, *sizes)
+        elif mask is not None:
             mask = cache.last_columns(mask)
         mask = combine_masks(mask, cache.mask(num_queries, is_causal))
         distances = None
         if self.position is not None:
             distances = self.position.between(*cache.positions(num_queries))
-        states = queries, cache.keys, cache.values
+        states = queries, keys, values
         return self.attention(*states, attention_mask=mask, distances=distances)
 
     def _check_call(self, query, value, cache, return_attention_scores):

@@ -195,13 +195,13 @@ class ParsingTask(Task):
             limit=task_settings.f1_trees,
         )
 
-    def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
+    def make_result(self, model, tokenizers, settings, recipe, sentence_profile, start_config=None):
         from keras_transformer.inference.model_directory import limits_of
         from keras_transformer.training.scores import beam_search
 
         options = {"search": beam_search(recipe, recipe.beam_size), "recipe": recipe}
-        if settings.start_from is not None:
-            options |= limits_of(settings.start_from)
+        if start_config is not None:
+            options |= limits_of(start_config)
         return self.pipeline(model, *tokenizers, _linearization(settings), **options)
 
 

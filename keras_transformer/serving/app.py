@@ -154,7 +154,8 @@ class Server:
         received, sites = [*hosts, *headers.getlist("origin")], headers.getlist("sec-fetch-site")
         names = {re.sub(r"^https?://|:\d+$", "", text.lower()) for text in received}
         if names - {*map(str.lower, allowed)} or "cross-site" in sites:
-            rule = "A page of another site may not ask this server; --allowed-host allows a Host"
+            rule = "A page of another site may not ask this server; --allowed-host NAME allows a "
+            rule += "Host and its Origin"
             raise RequestError(f"{rule}. Received: {', '.join(received + sites)}", 403)
 
     async def _body(self, request):

@@ -127,7 +127,8 @@ class ServedModel:
             specs = function.structured_input_signature[1]
             if all(s.dtype == tf.string and s.shape.rank == 1 for s in specs.values()):
                 signatures[name] = Signature(tuple(sorted(specs)), function)
-        settings = {**self.card, **_settings_of(signatures)}
+        self.card.update(_settings_of(signatures))  # There may be no model directory inside.
+        settings = self.card
         if "bfloat16" in settings.get("precision", "") and not has_fast_bfloat16():
             message = "%s computes in bfloat16, which may be slow on this machine: export it with "
             _LOGGER.warning(message + "--precision float32.", self.path)

@@ -1,7 +1,7 @@
 """`TrainingSettings`: the settings of a training run, which are saved beside the model."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -239,10 +239,15 @@ class TrainingSettings(Settings):
                 f"numbers, or choose one that divides 8. Received: other numbers than {saved}"
             )
         if differences := _differences("", {name: before.get(name) for name in now}, now):
-            raise UserError(
-                f"The training in {str(directory)!r} was started with other settings: "
-                f"{'; '.join(differences[:3])}. Use the same ones, or another output directory."
-            )
+            raise other_settings(directory, differences[:3])
+
+
+def other_settings(directory: str | Path, differences: Sequence[str]) -> UserError:
+    """Returns the error of a training that cannot be resumed with these settings."""
+    return UserError(
+        f"The training in {str(directory)!r} was started with other settings: "
+        f"{'; '.join(differences)}. Use the same ones, or another output directory."
+    )
 
 
 def read_settings_file(directory: str | Path) -> dict:

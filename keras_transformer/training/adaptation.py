@@ -88,7 +88,7 @@ class StartingModel:
 
     def __init__(self, settings, given: Sequence[Tokenizer | None]):
         self._directory = settings.start_from
-        self._config = config = read_config(self._directory)
+        self.config = config = read_config(self._directory)
         check_sizes(self._directory, config)
         task = get_task(settings.task)
         expected = {"task": settings.task, **settings.task_settings}
@@ -134,10 +134,10 @@ class StartingModel:
 
     def extended(self, profile: SentenceProfile) -> SentenceProfile:
         """Returns the profile with what this model knows: longer sentences, abbreviations, tags."""
-        stored = self._config.get("sentence_profile")
+        stored = self.config.get("sentence_profile")
         stored = stored and SentenceProfile.from_dict(stored)
         # Without a profile, a model reads all that fits.
-        longest = stored.longest if stored else self._config.get("max_source_length", 1024) - 1
+        longest = stored.longest if stored else self.config.get("max_source_length", 1024) - 1
         tags = SentenceProfile.tags_of(stored, self._known.source)
         kept = set(self.tokenizers.source.symbols).intersection(tags)
         known = stored.abbreviations if stored else ()
@@ -154,7 +154,7 @@ class StartingModel:
         In another vocabulary, the row of a new piece is the mean of the rows of the known pieces
         that spell it.
         """
-        model = read_model(self._directory, self._config)
+        model = read_model(self._directory, self.config)
         pair, known = self.tokenizers, self._known
         parts = ["encoder", "decoder"]
         if self._keeps_vocabulary:

@@ -256,6 +256,7 @@ class StepProgress(StepWindow):
             loss, speed = self._loss_and_speed()
             self._note = "" if loss is None else f"loss {loss:.3f}  "
             self._note += f"{speed:,.0f} tokens/s"
+            self._window = (self._step, time.monotonic())
         self._progress(self._step, self.total, self._note)
 
 

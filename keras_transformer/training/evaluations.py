@@ -142,6 +142,8 @@ class Evaluations:
         gains = progress.best_loss is None or loss < progress.best_loss
         if gains:
             progress.best_loss = loss
+            if score is None:  # The loss chooses the weights.
+                self._save_weights(self._state.checkpoints.best_path)
         if score is not None and (progress.evaluations + 1) % score.every == 0:
             gains = self._evaluate_scores(row, loss) or gains
         progress.without_gain = 0 if gains else progress.without_gain + 1

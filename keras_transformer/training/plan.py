@@ -32,7 +32,11 @@ from keras_transformer.layouts import (
 from keras_transformer.models import TrainingRecipe, TransformerConfig, get_preset
 from keras_transformer.models.micro_batches import num_replicas
 from keras_transformer.models.processor import device_kind
-from keras_transformer.settings.training_settings import TrainingSettings, read_settings_file
+from keras_transformer.settings.training_settings import (
+    TrainingSettings,
+    other_settings,
+    read_settings_file,
+)
 from keras_transformer.training.adaptation import StartingModel
 from keras_transformer.training.checkpoints import Checkpoints, Progress
 from keras_transformer.training.processes import process_group
@@ -168,8 +172,10 @@ def make_plan(
         _num_row_parts(settings),
         report,
     )
-    fingerprint = data.fingerprint | {"config": config.to_dict(), "train_recipe": recipe.to_dict()}
+    fingerprint = {"config": config.to_dict(), "train_recipe": recipe.to_dict()}
     fingerprint |= task.settings.from_dict(settings.task_settings).fixed()
+    # An error names the first differences; those of the text may come from those before.
+    fingerprint |= data.fingerprint
     is_shared = tokenizers.is_shared or (start is None and settings.shared_vocabulary)
     saved_settings = dataclasses.replace(
         settings, packed_width=data.packed_width, shared_vocabulary=is_shared
@@ -291,6 +297,10 @@ def _choose_tokenizers(task, folder, given, train_corpus, settings, report):
     if source is not None and (target is not None or task.shares_a_given_tokenizer):
         return TokenizerPair(source, target)
     if folder is not None:
+        shared = read_settings_file(folder)["settings"].get("shared_vocabulary", True)
+        if shared != settings.shared_vocabulary:  # The files have other names.
+            difference = f"shared_vocabulary was {shared}, now {settings.shared_vocabulary}"
+            raise other_settings(folder, [difference])
         saved = TokenizerPair.load(folder, settings.shared_vocabulary)
         return TokenizerPair(source or saved.source, saved.target)
     return task.learn_tokenizers(train_corpus, settings, source, report)

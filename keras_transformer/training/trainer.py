@@ -316,7 +316,12 @@ def _finish(plan, state, evaluations) -> TrainingResult:
     used: dict = {"max_steps": plan.max_steps, "average_checkpoints": plan.average_windows[0]}
     recipe = dataclasses.replace(plan.recipe, **used)
     pipeline = plan.task.make_result(
-        state.model.transformer, plan.tokenizers, plan.settings, recipe, plan.sentence_profile
+        state.model.transformer,
+        plan.tokenizers,
+        plan.settings,
+        recipe,
+        plan.sentence_profile,
+        plan.start and plan.start.config,
     )
     process_group().in_first(pipeline.save, plan.output)
     progress = state.progress

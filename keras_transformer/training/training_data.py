@@ -94,6 +94,7 @@ def make_training_data(
             name: _valid_batches(
                 _encode(corpus, tokenizers, recipe.max_length),
                 max(1, recipe.tokens_per_batch // num_replicas),
+                len(tokenizers.of_target.beginning),
             )
             for name, corpus in valid_corpora.items()
         },
@@ -203,8 +204,14 @@ def _fingerprint(encoded, batches, num_replicas, has_fixed_lengths):
     return fingerprint
 
 
-def _valid_batches(encoded, num_tokens):
-    """Returns the batches of a validation set, of at most `num_tokens` tokens and not packed."""
+def _valid_batches(encoded, num_tokens, num_given):
+    """Returns the batches of a validation set, of at most `num_tokens` tokens and not packed.
+
+    The first `num_given` labels are given to every search, such as the language; none counts.
+    """
     max_shapes = _NUM_COMPILED_SHAPES if keras.backend.backend() == "jax" else _NUM_SHAPES
     batches = TokenBatches(encoded, num_tokens, shuffle=False, max_shapes=max_shapes)
-    return list(batches.batches(0))
+    valid_batches = list(batches.batches(0))
+    for _, _, weights in valid_batches:
+        weights[:, :num_given] = 0.0
+    return valid_batches

@@ -11,7 +11,7 @@ from keras import ops
 from keras_transformer.data.languages import LANGUAGES
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.errors import UserError
-from keras_transformer.inference.batch_inference import search_with_terms
+from keras_transformer.inference.batch_inference import BEAMS_WITH_TERMS, search_with_terms
 from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.served_functions import ServedFunctions, encode, padded
 from keras_transformer.layers.tensors import Tensor
@@ -211,14 +211,16 @@ class TranslatorFunctions(ServedFunctions):
         tags = SentenceProfile.tags_of(pipeline.sentence_profile, pipeline.source_tokenizer)
         _, text = split_tags_in_graph(text, tags)
         terms = glossary.encode(text, pipeline.max_lengths(num_subwords))
-        has_terms = (terms[:, 0, 0] != PAD_ID) & (num_subwords > 0)
-        groups, results = [tf.where(~has_terms)[:, 0], tf.where(has_terms)[:, 0]], []
-        for rows, used, terms_here in zip(
-            groups, (search, search_with_terms(search)), (None, terms), strict=True
-        ):
+        num_ids = tf.math.count_nonzero(terms != PAD_ID, axis=(1, 2), dtype=tf.int32)
+        num_ids = tf.where(num_subwords > 0, num_ids, 0)
+        few, many = BEAMS_WITH_TERMS
+        groups = [num_ids == 0, (0 < num_ids) & (num_ids < few), few <= num_ids]
+        groups, results = [tf.where(group)[:, 0] for group in groups], []
+        for rows, num_beams in zip(groups, (0, few, many), strict=True):
+            used = search_with_terms(search, num_beams) if num_beams else search
             taken = (
                 x if x is None else tf.gather(x, rows)
-                for x in (sources, num_subwords, beginnings, terms_here)
+                for x in (sources, num_subwords, beginnings, terms if num_beams else None)
             )
             results.append(self._search_rows(used, *taken))
         order = tf.argsort(tf.concat(groups, axis=0))

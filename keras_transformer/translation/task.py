@@ -70,7 +70,7 @@ class TranslationTask(Task):
     def make_score(self, corpus, tokenizers, settings, recipe):
         from keras_transformer.data.encoded_corpus import EncodedCorpus
         from keras_transformer.data.lookup_tokenizers import SubwordTokenizer, join_subwords
-        from keras_transformer.evaluation.bleu import bleu_tokenizer, warn_without_spaces
+        from keras_transformer.evaluation.bleu import bleu_tokenizer, make_bleu, warn_without_spaces
         from keras_transformer.training.scores import BleuOnDev, fast_search
 
         task_settings = TranslationSettings.from_dict(settings.task_settings)
@@ -85,6 +85,7 @@ class TranslationTask(Task):
         is_subword = isinstance(tokenizers.of_target, SubwordTokenizer)
         of_language = "none" if is_subword else bleu_tokenizer(tokenizers.of_target.language)
         tokenize = task_settings.bleu_tokenize or of_language
+        make_bleu(tokenize)  # Raises if a package is missing.
         references = [join_subwords(target) if is_subword else target for _, target in pairs]
         warn_without_spaces(references, tokenize, "give --target-language CODE or --bleu-tokenize")
         return BleuOnDev(
@@ -98,20 +99,19 @@ class TranslationTask(Task):
             tokenize=tokenize,
         )
 
-    def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
+    def make_result(self, model, tokenizers, settings, recipe, sentence_profile, start_config=None):
         from keras_transformer.data.tokenizer import SPECIAL_PIECES
         from keras_transformer.decoding import SuppressTokens
-        from keras_transformer.inference.model_directory import limits_of, read_config
+        from keras_transformer.inference.model_directory import limits_of
         from keras_transformer.training.scores import beam_search
 
         options, constraints = {"recipe": recipe}, ()
-        if settings.start_from is not None:
-            options |= limits_of(settings.start_from)
-            start = read_config(settings.start_from)
-            options["origin"] = start.get("origin")
+        if start_config is not None:
+            options |= limits_of(start_config)
+            options["origin"] = start_config.get("origin")
             constraints = tuple(
                 constraint
-                for constraint in getattr(start["search"], "constraints", ())
+                for constraint in getattr(start_config["search"], "constraints", ())
                 # Other ids may be other pieces in another vocabulary.
                 if not isinstance(constraint, SuppressTokens)
                 or max(constraint.ids) < len(SPECIAL_PIECES)

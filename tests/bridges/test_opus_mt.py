@@ -278,7 +278,7 @@ def test_a_name_on_the_hub_is_read_from_its_cache(published, tmp_path, monkeypat
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     assert load_opus_mt("Somebody/opus-mt-en-de").origin["name"] == "Somebody/opus-mt-en-de"
-    for source, message in (("Somebody/other", "'Somebody/other' cannot be downloaded"),
+    for source, message in (("Somebody/other", "'Somebody/other' is not a folder, and cannot be"),
                             ("nothing", "neither a folder nor the name"),
                             (__file__, "is a file")):  # fmt: skip
         with pytest.raises(UserError, match=message):

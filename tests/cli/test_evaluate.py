@@ -4,6 +4,10 @@ import json
 
 import pytest
 
+from keras_transformer import Transformer, Translator
+from keras_transformer.data import SubwordTokenizer
+from keras_transformer.models import TransformerConfig
+from tests.training.test_trainer import SMALL
 from tests.translation_set import store_translation_set
 
 ENGLISH = ["a red house", "the old dog sleeps", "a child sees the bird", "the bird sings"]
@@ -57,6 +61,19 @@ def test_bleu_follows_the_target_language(options, tokenizer, run, tmp_path):
     is_useful = float(result.output.split()[1]) > 50
     assert is_useful == (tokenizer != "13a")
     assert ("give --target-language CODE or --tokenize" in result.errors) == (not is_useful)
+
+
+def test_subwords_of_references_are_joined_as_train_does(succeed, text, tmp_path, monkeypatch):
+    tokenizer = SubwordTokenizer(["the", "play@@", "house", "is", "old", "."])
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, **SMALL), initialize=False)
+    Translator(model, tokenizer).save(tmp_path / "model")
+    answers = [tokenizer.decode(tokenizer.encode("the play@@ house is old ."))] * 2
+    monkeypatch.setattr(Translator, "translate", lambda *_, **options: answers)
+    lines = text("lines", ["the play@@ house is old ."] * 2)
+    outcome = succeed(
+        "evaluate", "--model", tmp_path / "model", "--source", lines, "--reference", lines
+    )
+    assert "100.00" in outcome.output.splitlines()[0] and "tok:none" in outcome.output
 
 
 def test_a_baseline_is_compared_with(succeed, run, tmp_path):

@@ -8,6 +8,7 @@ from keras_transformer.data import PreparedCorpus
 from keras_transformer.data.tokenizer_pair import load_tokenizer_file
 from keras_transformer.models import Transformer, TransformerConfig, get_preset
 from tests.tiny_translator import sentence, tiny_tokenizer
+from tests.translation_set import store_translation_set
 
 LINES = [sentence(2 + seed % 6, seed) for seed in range(120)]
 
@@ -48,6 +49,22 @@ def test_parts_are_joined_by_the_last_one(succeed, files, vocabulary, tmp_path):
 def test_a_vocabulary_of_no_size_is_that_of_train(succeed, files, tmp_path):
     outcome = succeed("prepare", *options(files), "--output", tmp_path / "prepared")
     assert "Learning a vocabulary of 4,000 bpe pieces" in outcome.errors
+
+
+def test_nothing_of_bleu_is_needed(succeed, files, vocabulary, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_transformer.evaluation.bleu.make_bleu", None)
+    language = ("--target-language", "ja", "--output", tmp_path / "prepared")
+    succeed("prepare", *options(files), "--vocabulary", vocabulary, *language)
+
+
+def test_a_dataset_is_warned_of_like_text(succeed, vocabulary, tmp_path):
+    pairs = [(line, f"{line} x") for line in LINES]
+    store_translation_set(tmp_path / "sets", {"train": tuple(map(list, zip(*pairs, strict=True)))})
+    dataset = ("--dataset", "wmt14_translate/de-en", "--data-dir", tmp_path / "sets")
+    languages = ("--source-language", "en", "--target-language", "de", "--valid-split", "train")
+    output = ("--vocabulary", vocabulary, "--output", tmp_path / "prepared")
+    warnings = succeed("prepare", *dataset, *languages, *output).errors
+    assert "validation sources (100.0%) are in the training text too" in warnings
 
 
 @pytest.fixture

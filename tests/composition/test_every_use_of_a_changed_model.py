@@ -6,7 +6,6 @@ and used, and returns an array and what the model itself gives: NumPy, from its 
 """
 
 import functools
-import gc
 
 import keras
 import numpy as np
@@ -30,28 +29,12 @@ from keras_transformer.training import (
 )
 from tests.closeness import assert_close
 from tests.composition.answers import answer
-from tests.composition.test_quantization_and_lora import add_lora, quantize
+from tests.composition.test_quantization_and_lora import changed, nothing_is_collected  # noqa: F401
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
 TEXTS, TRANSLATIONS = ([sentence(3 + n, seed + n) for n in range(3)] for seed in (0, 50))
 FORMS = ["none", "int8", "int4", "float8", "lora", "int8 lora"]
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected():
-    """Keras collects garbage after each quantized map, which takes 0.1 s in a long test run."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-def changed(model, form):
-    for change in form.split():
-        if change == "lora":
-            add_lora(model)
-        elif change != "none":
-            quantize(model, change)
 
 
 @functools.cache
@@ -352,7 +335,7 @@ QUICK = {
     *((translator_score, "int8"), (translator_search, "lora"), (token_evaluator, "int8")),
     *((loss_model, "int4"), (loss_model, "int8 lora"), (loss_model_made_before, "int8")),
     *((predict, "lora"), (averaged_files, "int8"), (saved_model, "lora"), (to_torch, "int8")),
-    *((saved_model, "int8 lora"), (ctranslate2, "int8"), (to_marian, "lora"), (onnx, "int4")),
+    *((saved_model, "int8 lora"), (ctranslate2, "int8"), (to_marian, "lora"), (to_keras, "int4")),
 }
 
 

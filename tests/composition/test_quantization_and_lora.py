@@ -115,8 +115,13 @@ def add_lora(model):
             weight.assign(GENERATOR.normal(size=weight.shape) * 0.3)
 
 
-def changed(model, change):
-    add_lora(model) if change == "lora" else quantize(model, change)
+def changed(model, form):
+    """Changes a model by the words of a form, such as "int8 lora"."""
+    for change in form.split():
+        if change == "lora":
+            add_lora(model)
+        elif change != "none":
+            quantize(model, change)
 
 
 QUICK = [("MultiHeadAttention", "lora"), ("FeedForward", "int8"), ("TiedEmbedding", "int4")]

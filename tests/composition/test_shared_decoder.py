@@ -9,6 +9,7 @@ from keras_transformer.layers import Decoder, DecoderBlock, Encoder, EncoderBloc
 from tests.closeness import assert_close
 from tests.composition.answers import answer
 from tests.layers.harness import reloaded
+from tests.training.uncompiled import RUN_EAGERLY
 
 RANDOM = np.random.default_rng(1)
 WORDS = np.array([[4, 9, 7, 0], [5, 6, 0, 0]], "int32")
@@ -56,7 +57,7 @@ def make_task_models(parts):
     transcribe = keras.Model([frames, target], parts.decode(target, *parts.encode_speech(frames)))
     for model in (translate, transcribe):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
-        model.compile(keras.optimizers.SGD(0.1), loss)
+        model.compile(keras.optimizers.SGD(0.1), loss, run_eagerly=RUN_EAGERLY)
     return translate, transcribe
 
 

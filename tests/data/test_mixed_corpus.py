@@ -47,6 +47,20 @@ def epoch_of(batches, number):
     return letters(rows)
 
 
+@pytest.mark.tensorflow_only("it is a graph of tf.data")
+def test_packed_epochs_share_the_text(monkeypatch):
+    import tensorflow as tf
+
+    types, call = [], tf.numpy_function
+    monkeypatch.setattr(
+        tf, "numpy_function", lambda f, x, dtypes: types.append(dtypes) or call(f, x, dtypes)
+    )
+    batches = TokenBatches(mixed(), 24, packed_width=12)
+    batches.dataset()
+    # The pairs of each row and four arrays of the batches.
+    assert len(types[0]) == 6
+
+
 @pytest.mark.parametrize("packed_width", [None, 12])
 def test_proportions_are_those_counted_by_hand(packed_width):
     """Weights 1 and 3 of eight pairs: two of six, and each of two three times."""

@@ -91,16 +91,13 @@ def test_a_wide_beam_finds_the_best_of_all_sequences_with_the_terms():
 def test_every_hypothesis_of_a_narrow_beam_has_the_terms_in_its_room(beam_size):
     model = ToyModel(VOCABULARY, eos_bias=2.0)
     needed = [1 + sum(map(len, terms)) for terms in TERMS]
-    for spare in (0, 9):
-        limits = [number + spare for number in needed]
-        search = BeamSearch(beam_size, n_best=beam_size)
-        for terms, limit, found in zip(
-            TERMS, limits, run(model, search, TERMS, limits), strict=True
-        ):
-            assert found[0][0]
-            for tokens, _, log_probability in found:
-                if log_probability > float("-inf"):
-                    assert contains(tokens[:limit], terms), (terms, tokens)
+    twice, limits = TERMS * 2, [number + spare for spare in (0, 9) for number in needed]
+    search = BeamSearch(beam_size, n_best=beam_size)
+    for terms, limit, found in zip(twice, limits, run(model, search, twice, limits), strict=True):
+        assert found[0][0]
+        for tokens, _, log_probability in found:
+            if log_probability > float("-inf"):
+                assert contains(tokens[:limit], terms), (terms, tokens)
 
 
 def test_terms_come_after_a_prefix_and_in_spite_of_other_constraints():

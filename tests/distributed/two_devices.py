@@ -118,18 +118,18 @@ def check_equal(
     `LossModel` is trained.
     """
 
-    def build():
+    def build(**how):
         model = make_model({"target_vocab_size": target_vocab_size}, dtype)
         model.target_embedding.embeddings.regularizer = regularizer
         if r_drop is not None:
             model = LossModel(model, r_drop=r_drop)
-            model.compile(make_optimizer())
+            model.compile(make_optimizer(), **how)
         else:
             loss = LabelSmoothedCrossEntropy(0.1)
-            model.compile(make_optimizer(), loss, weighted_metrics=[TokenLoss()])
+            model.compile(make_optimizer(), loss, weighted_metrics=[TokenLoss()], **how)
         return model
 
-    one = build()
+    one = build(run_eagerly=True)
     with STRATEGY.scope():
         two = build()
     two.set_weights(one.get_weights())

@@ -22,4 +22,4 @@ def test_every_row_has_a_test_a_script_or_commands():
 def test_every_test_that_is_named_exists():
     for path, test in re.findall(r"`((?:tests|benchmarks|examples)/[^`:]+)(?:::(\w+))?`", TEXT):
         assert (ROOT / path).is_file(), path
-        assert f"def {test}" in (ROOT / path).read_text("utf-8"), (path, test)
+        assert not test or f"def {test}(" in (ROOT / path).read_text("utf-8"), (path, test)

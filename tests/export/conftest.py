@@ -19,18 +19,6 @@ def translator():
     return Translator(model, *tokenizers, extra_length=12, max_source_length=40)
 
 
-@pytest.fixture
-def signatures_of(monkeypatch):
-    """Called with names of signatures: only these are exported, which takes less time."""
-    from keras_transformer.translation.signatures import TranslatorFunctions
-
-    def keep(*names):
-        inputs = {name: TranslatorFunctions.inputs[name] for name in names}
-        monkeypatch.setattr(TranslatorFunctions, "inputs", inputs)
-
-    return keep
-
-
 @pytest.fixture(scope="session")
 def greedy_translator():
     """What the formats without our search are tested with."""

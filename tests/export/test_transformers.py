@@ -220,7 +220,8 @@ def settings_of(search, tmp_path):
     return json.loads((folder / "generation_config.json").read_text())
 
 
-CONSTRAINTS = [MinimumLength(3), NoRepeatNgrams(2), SuppressTokens([5, 1]), RepetitionPenalty(1.5)]
+CONSTRAINTS = [MinimumLength(3), NoRepeatNgrams(2), SuppressTokens([5]), RepetitionPenalty(1.5)]
+CONSTRAINTS.append(SuppressTokens([1]))
 
 
 def test_the_search_becomes_settings_of_generate(tmp_path, caplog):

@@ -1,6 +1,7 @@
 """`examples/translate_with_beam.py` keeps the order of lines, and sets aside those that fail."""
 
 import gzip
+import math
 import pathlib
 import runpy
 import sys
@@ -28,7 +29,8 @@ class UpperCase(tf.Module):
         check = tf.debugging.Assert(~tf.reduce_any(is_poisoned), ["a poisoned\n text"])
         with tf.control_dependencies([check]):
             answers = tf.strings.regex_replace(tf.strings.upper(text), ",", "\n")
-        return {"translation": answers, "truncated": tf.strings.length(text) > 100}
+        scores = tf.where(text == "", 0.0, tf.where(text == "no code", -math.inf, -1.0))
+        return {"translation": answers, "score": scores, "truncated": tf.strings.length(text) > 100}
 
 
 def save_upper_case(folder):
@@ -56,9 +58,11 @@ def relative_paths(tmp_path, monkeypatch):
 def test_line_n_stays_line_n_and_failed_lines_are_set_aside(suffix, tmp_path, monkeypatch, capsys):
     lines = [f"line {number}".encode() for number in range(1, 61)]
     lines[1], lines[7], lines[20] = b"", b"abc\xff", b"x" * 101
+    lines[30] = b"no code"
     lines[21], lines[40], lines[59] = b"a poison", b"ends\r", "a\u2028b, c\x00 \u00e4".encode()
     expected = [line.decode(errors="replace").upper() for line in lines]
     failed = {8: NOT_UTF8, 21: TOO_LONG, 22: "the model fails: "}
+    failed[31] = "the model has no answer; does the line lack the code of a language?"
     for number in failed:
         expected[number - 1] = ""
     expected[40], expected[59] = "ENDS", "A\u2028B  C\x00 \u00e4"
@@ -70,7 +74,7 @@ def test_line_n_stays_line_n_and_failed_lines_are_set_aside(suffix, tmp_path, mo
     options = ("--model", save_upper_case(tmp_path / "model"), "--input", source)
     options += ("--output", output, "--failed", reasons, "--batch-size", 8, *LOCAL)
     translate(monkeypatch, *options)
-    assert "set 3 lines aside" in capsys.readouterr().out
+    assert "set 4 lines aside" in capsys.readouterr().out
     found, told = (path.read_bytes() for path in (output, reasons))
     found, told = map(gzip.decompress, (found, told)) if suffix else (found, told)
     assert found.decode().split("\n") == [*expected, ""]

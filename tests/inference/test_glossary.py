@@ -1,6 +1,7 @@
 """Glossaries: what they find, and answers that contain it, wherever a translator runs."""
 
-import dataclasses
+import copy
+import functools
 import logging
 import re
 
@@ -20,6 +21,20 @@ from tests.tiny_translator import tiny_translator as shorter_translator
 
 def tiny_translator(**settings):
     return shorter_translator(extra_length=40, **settings)
+
+
+@functools.cache
+def _compiled_once():
+    return tiny_translator()
+
+
+def shared_translator(**settings):
+    """A translator with settings of its own; its model and compiled searches are those of all."""
+    translator = copy.copy(_compiled_once())
+    translator._inference = copy.copy(translator._inference)
+    for name, value in settings.items():
+        setattr(translator, name, value)
+    return translator
 
 
 TERMS = {"dog": "young cat", "red dog": "boat", "small": "Übergröße", "window": "window"}
@@ -43,6 +58,7 @@ TEXTS = [
         ("%s %1$s %(dog)s %d%% %.2f, 100% sure", ["%s", "%1$s", "%(dog)s", "%d", "%.2f"]),
         ("%5.2f %.f %-8s %ld %1$@ at 5% off", ["%5.2f", "%.f", "%-8s", "%ld", "%1$@"]),
         ("hot dog dog hot", ["Hotdog", "Hund"]),
+        ("play@@ dog dog@@ house dog @@ ", ["Hund"]),
         ("(https://a.de/dog?x=1#y), http://b/.", ["https://a.de/dog?x=1#y", "http://b/"]),
     ],
 )
@@ -122,7 +138,7 @@ CELLS = {
     "wide": (tiny_translator, {"search": BeamSearch(12, patience=1.0)}),
     "streams": (tiny_translator, {"num_streams": 2, "batch_size": 3}),
     "no_repeat": (tiny_translator, {"search": BeamSearch(constraints=[NoRepeatNgrams(1)])}),
-    "prefixes": (tiny_translator, {"prefixes": ["a young cat", "the", *[""] * 6]}),
+    "prefixes": (shared_translator, {"prefixes": ["a young cat", "the", *[""] * 6]}),
     "quantized": (_changed(lambda t: t.model.quantize("int8")), {}),
     "lora": (_changed(_enable_lora), {}),
     "half_precision": (_in_half_precision, {}),
@@ -162,22 +178,36 @@ def test_answers_contain_the_terms_and_others_stay(cell, monkeypatch):
 
 
 def test_every_hypothesis_has_the_terms():
-    translator = tiny_translator(search=BeamSearch(4, n_best=4))
+    translator = shared_translator(search=BeamSearch(4, n_best=4))
     [answers] = translator.hypotheses(TEXTS[:1], glossary=Glossary(TERMS))
     assert len({answer.tokens for answer in answers}) == 4
     assert all("young cat" in answer.text for answer in answers)
 
 
+def test_a_prefix_may_end_inside_of_a_term():
+    options = {"glossary": Glossary(TERMS)}
+    for prefix in ("a young", "young cat and young"):
+        [answer] = shared_translator().translate(["a dog dog"], prefixes=[prefix], **options)
+        assert answer.startswith(f"{prefix} cat") and answer.count("young cat") == 2
+
+
+def test_placeholders_load_no_model_of_their_own(monkeypatch):
+    tokenizer, glossary = tiny_tokenizer(), Glossary({}, keep_placeholders=True)
+    glossary.encode("a {x}", tokenizer)
+    monkeypatch.setattr("sentencepiece.SentencePieceProcessor", None)
+    assert len(glossary.encode("Click <b>here</b>", tokenizer)) == 2
+
+
 def test_the_parts_of_a_long_text_have_their_own_terms():
     profile = SentenceProfile(usual_length=20, longest=40, single_sentences=True)
-    translator = tiny_translator(sentence_profile=profile)
+    translator = shared_translator(sentence_profile=profile)
     parts = ["A dog.", "A small house.", "The boat."]
     expected = translator.translate(parts, glossary=Glossary(TERMS))
     assert translator.translate([" ".join(parts)], glossary=Glossary(TERMS)) == [" ".join(expected)]
 
 
 def test_terms_of_what_is_cut_off_do_not_count():
-    translator, glossary = tiny_translator(max_source_length=8), Glossary(TERMS)
+    translator, glossary = shared_translator(max_source_length=8), Glossary(TERMS)
     text = "a house opens a house opens a dog"
     found = translator.translate([text], long_texts="truncate", glossary=glossary)
     assert found == translator.translate([text], long_texts="truncate")
@@ -202,7 +232,7 @@ def test_a_model_of_several_languages_puts_terms_behind_its_language():
 
 
 def test_what_cannot_be_is_refused_by_name(caplog):
-    translator = tiny_translator()
+    translator = shared_translator()
     with pytest.raises(UserError, match="cannot be sampled; use a beam search. Received: Sampling"):
         translator.translate(TEXTS, Sampling(), glossary=Glossary(TERMS))
     assert translator.translate(["a house"], Sampling(), glossary=Glossary(TERMS))
@@ -226,7 +256,7 @@ def test_terms_of_chinese_have_no_space_in_front():
 
 
 def test_sentences_without_terms_need_no_more_beams(monkeypatch):
-    translator, widths = tiny_translator(), []
+    translator, widths = shared_translator(), []
     search_batch = translator._inference.search_batch
 
     def record(sources, limits, search, **options):
@@ -234,6 +264,14 @@ def test_sentences_without_terms_need_no_more_beams(monkeypatch):
         return search_batch(sources, limits, search, **options)
 
     monkeypatch.setattr(translator._inference, "search_batch", record)
-    search = dataclasses.replace(translator.search, beam_size=3, length_penalty=1.0)
-    translator.translate(["a house", "a dog", "the boat"], search, glossary=Glossary(TERMS))
-    assert widths == [(2, 3, 1.0), (1, 10, 0.5)]
+    translator.translate(["a house", "a dog", "the boat"], glossary=Glossary(TERMS))
+    assert widths == [(2, 4, 0.6), (1, 10, 0.3)]
+
+
+def test_terms_of_many_ids_get_a_beam_for_each_number_of_ids(monkeypatch):
+    inference, widths = tiny_translator()._inference, []
+    record = lambda sources, limits, search, **_: widths.append(search.width)  # noqa: E731
+    monkeypatch.setattr(inference, "search_batch", record)
+    terms = [[], [[300] * 9], [[300] * 5, [301] * 5], [[300] * 40]]
+    list(inference.search_batches([[5]] * 4, [60] * 4, BeamSearch(4), None, 10_000, terms=terms))
+    assert widths == [4, 10, 32]

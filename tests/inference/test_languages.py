@@ -17,6 +17,7 @@ from keras_transformer.models import TrainingRecipe, Transformer, TransformerCon
 from keras_transformer.settings.training_settings import TrainingSettings
 from tests.closeness import assert_close
 from tests.layers.oracle_parameters import array
+from tests.loaded_once import load_once
 
 CODES = ("eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
 TEXTS = ["a red house", "blue", ">>red<< red blue house", "", " ".join(["red"] * 40)]
@@ -162,11 +163,12 @@ def test_wrong_languages_are_refused(translator, tmp_path):
 
 
 @pytest.mark.tensorflow_only("the graph is TensorFlow's")
-def test_a_saved_model_has_a_language_for_each_text(translator, other, tmp_path):
+def test_a_saved_model_has_a_language_for_each_text(translator, other, signatures_of, tmp_path):
     import tensorflow as tf
 
     from keras_transformer.export import export_saved_model
 
+    signatures_of("serving_default", "score")
     export_saved_model(translator, tmp_path / "1")
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     texts = [text for text in TEXTS for _ in range(3)]
@@ -234,9 +236,10 @@ def test_a_server_takes_the_languages_of_each_text(translator, other, tmp_path):
 
 
 @pytest.mark.usefixtures("slow_bfloat16")
-def test_the_commands_choose_languages(translator, other, tmp_path, capfd):
+def test_the_commands_choose_languages(translator, other, tmp_path, capfd, monkeypatch):
     model, text = str(tmp_path / "model"), tmp_path / "text"
     translator.save(model)
+    load_once(monkeypatch, model)
     text.write_text("".join(f"{line}\n" for line in TEXTS[:3]))
     options = "--source-language", "fr", "--target-language", "zho_Hant"
     assert main(["translate", "--model", model, "--input", str(text), *options]) == 0
@@ -302,4 +305,10 @@ def test_a_missing_tokenizer_of_bleu_is_named_before_the_work(
     monkeypatch.setattr(Translator, "translate", None)
     files = ["--model", tmp_path / "model", "--source", tmp_path / "text"]
     assert main([*map(str, ["evaluate", *files, "--reference", tmp_path / "text"])]) == 2
+    assert "The tokenizer cannot be loaded" in capfd.readouterr().err
+    # Without --target-language the language is that of the model to start from.
+    files = [w for side in ("source", "target") for w in (f"--{side}", f"--valid-{side}")]
+    files = [word for option in files for word in (option, tmp_path / "text")]
+    start = ["--start-from", tmp_path / "model", "--output", tmp_path / "adapted"]
+    assert main([*map(str, ["train", *files, *start, "--max-steps", "1"])]) == 2
     assert "The tokenizer cannot be loaded" in capfd.readouterr().err

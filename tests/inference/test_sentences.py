@@ -129,6 +129,14 @@ def test_an_empty_answer_leaves_no_space():
         assert join_parts(parts, answers) == expected
 
 
+def test_pieces_of_text_without_spaces_end_words_and_those_of_a_word_do_not():
+    for text, gap in (("红色的房子" * 9, " "), ("a" * 45, "")):
+        parts = split_text(text, 12, lambda texts: [list(text) for text in texts])
+        assert len(parts) == 5 and "".join(part.text for part in parts) == text
+        assert join_parts(parts, ["A."] * 5) == gap.join(["A."] * 5)
+        assert len(split_text(text, 12, lambda texts: [list(t) for t in texts], None, 45)) == 1
+
+
 def profile(sources):
     tokenizer = SubwordTokenizer(sorted({word for line in sources for word in line.split()}))
     corpus = PairsCorpus([(source, source) for source in sources])

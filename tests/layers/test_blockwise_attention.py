@@ -138,6 +138,16 @@ def test_what_avoids_the_scores_is_used_where_it_is_faster(
     assert setting is not None or choose_flash_attention(None, training, *states, mask) is None
 
 
+def test_a_prompt_that_is_read_into_a_cache_needs_no_scores(monkeypatch):
+    layer = MultiHeadAttention(2, 4, flash_attention=True)
+    inputs = keras.random.normal((1, 5, 8))
+    want = array(layer(inputs, inputs, use_causal_mask=True))
+    cache = layer.make_cache(batch_size=1)
+    monkeypatch.setattr("keras_transformer.layers.backend_operations.softmax", None)
+    found, _ = layer(inputs, inputs, use_causal_mask=True, cache=cache)
+    assert_close(array(found), want)
+
+
 def test_what_it_cannot_do_is_named():
     with pytest.raises(ValueError, match="not supported with dropout.*Received: dropout=0.1"):
         MultiHeadAttention(2, 4, dropout=0.1, flash_attention=True)

@@ -74,6 +74,19 @@ def test_positions_may_differ_from_row_to_row(dtype):
     assert_close(array(found), INPUTS + want, dtype=WIDEST)
 
 
+@pytest.mark.tensorflow_only("lengths are known elsewhere")
+def test_positions_beyond_the_table_are_no_numbers_under_xla():
+    """XLA leaves out the check that raises an error without it."""
+    import tensorflow as tf
+
+    layer = LearnedPositionEmbedding(4)
+    layer.build((None, None, 2))
+    of_any_length = [tf.TensorSpec([None, None, 2])]
+    compiled = tf.function(layer, jit_compile=True, input_signature=of_any_length)
+    assert np.isfinite(compiled(tf.zeros([1, 4, 2]))).all()
+    assert np.isnan(compiled(tf.zeros([1, 6, 2]))[:, 4:]).all()
+
+
 def test_learned_positions_begin_as_small_as_embeddings():
     layer = LearnedPositionEmbedding(2000)
     layer.build((None, None, 64))

@@ -22,6 +22,7 @@ from keras_transformer.layers import (
 from tests.closeness import assert_all_close, assert_close
 from tests.layers.harness import WIDEST, decode, reloaded
 from tests.layers.oracle_parameters import array, randomize
+from tests.training.uncompiled import RUN_EAGERLY
 
 RNG = np.random.default_rng(13)
 INPUTS = RNG.normal(size=(2, 5, 8)).astype("float32")
@@ -135,6 +136,22 @@ def test_a_keras_mask_of_new_tokens_does_not_break_the_cache(stops, max_length):
     assert_close(outputs[ids != 0], want[ids != 0])
 
 
+@pytest.mark.parametrize("max_length", [None, 6])
+def test_a_mask_beside_a_cache_has_all_positions(max_length):
+    stack, mask = decoder(), np.array([[False, True, True], [True, True, True]])
+    want = array(stack(INPUTS[:, :3], padding_mask=mask))
+    cache = stack.make_cache(batch_size=2, max_length=max_length)
+    _, cache = stack(INPUTS[:, :2], padding_mask=_widened(mask[:, :2], max_length), cache=cache)
+    found, _ = stack(INPUTS[:, 2:3], padding_mask=_widened(mask, max_length), cache=cache)
+    assert_close(array(found), want[:, 2:], dtype=WIDEST)
+    with pytest.raises(ValueError, match="`attention_mask` must have the shape"):
+        stack(INPUTS[:, 2:3], padding_mask=mask[:, 2:], cache=cache)
+
+
+def _widened(mask, max_length):
+    return mask if max_length is None else np.pad(mask, [[0, 0], [0, max_length - mask.shape[1]]])
+
+
 def test_explicit_and_implicit_masks_are_combined():
     embedding, encoder = TiedEmbedding(10, 8, mask_zero=True), Encoder([EncoderBlock(2, 12)])
     ids = np.array([[5, 9, 3, 0, 0], [7, 8, 3, 0, 0]], "int32")
@@ -235,7 +252,9 @@ def test_recomputed_blocks_train_alike():
         sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "attention_dropout": 0.2}
         model = Transformer.from_preset("tiny", vocab_size=20, dropout=0.4, remat=remat, **sizes)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(0.5), loss)
+        # Recomputation is compiled, and compared with steps that are not.
+        how = {"run_eagerly": RUN_EAGERLY and not remat}
+        model.compile(keras.optimizers.SGD(0.5), loss, **how)
         model.fit(ids, ids["source"], batch_size=2, shuffle=False, verbose=0)
         return [array(weight) for weight in model.weights]
 

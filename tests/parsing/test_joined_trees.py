@@ -1,15 +1,17 @@
 """`JoinedTrees` == every sequence that `Linearization.rebuild` finds well-formed, no other."""
 
+import functools
 import itertools
 
 import numpy as np
 import pytest
 
 from keras_transformer.data import EOS_ID, SubwordTokenizer
-from keras_transformer.decoding import BeamSearch, Sampling, compile_search
+from keras_transformer.decoding import BeamSearch, Sampling
 from keras_transformer.parsing import JoinedTrees, Linearization, tree_symbols
 from tests.closeness import assert_close
 from tests.decoding.toy_model import ToyModel, hypotheses
+from tests.parsing.test_well_formed_trees import search_trees
 
 JOINED = Linearization(labelled_closing=False, joined=True)
 PIECES = ["(A", "(A(B", ")", "(B)", "(A(B))", "XX", "NN", "(", "))"]
@@ -27,15 +29,7 @@ def well_formed(num_words):
     return found
 
 
-def search_trees(search, model, num_words, max_lengths):
-    def function(sentences, num_words, max_lengths, max_length):
-        trees = JoinedTrees(num_words, *SYMBOLS[:3])
-        state = model.start(sentences, search.width)
-        return search(model.step, state, max_lengths, max_length, constraints=[trees])
-
-    arrays = [np.array(x, "int32") for x in (range(len(num_words)), num_words, max_lengths)]
-    compiled = compile_search(function, sizes=("max_length",))
-    return compiled(*arrays, max_length=int(max(max_lengths)))
+search_joined = functools.partial(search_trees, symbols=SYMBOLS[:3], constraint=JoinedTrees)
 
 
 def test_the_role_of_each_token():
@@ -52,7 +46,7 @@ def test_a_beam_of_everything_finds_every_tree_and_nothing_else():
     assert [len(trees) for trees in expected[:2]] == [2, 6]
     number = max(map(len, expected)) + 10
     search = BeamSearch(number, n_best=number)
-    result = search_trees(search, model, num_words, [n + 1 for n in num_words])
+    result = search_joined(search, model, num_words, [n + 1 for n in num_words])
     for sentence, trees in enumerate(expected):
         found = hypotheses(result, sentence)
         assert {tokens for tokens, _, _ in found} == trees | {()}
@@ -63,14 +57,14 @@ def test_a_beam_of_everything_finds_every_tree_and_nothing_else():
 
 
 def test_a_sentence_without_room_has_no_tree():
-    result = search_trees(BeamSearch(2), ToyModel(TOKENIZER.vocab_size, seed=2), [4, 5], [5, 5])
+    result = search_joined(BeamSearch(2), ToyModel(TOKENIZER.vocab_size, seed=2), [4, 5], [5, 5])
     found = [hypotheses(result, sentence)[0] for sentence in range(2)]
     assert len(found[0][0]) == 5 and found[1][2] == -np.inf
 
 
 def test_samples_are_trees_of_their_words():
     model, num_words = ToyModel(TOKENIZER.vocab_size, seed=1, sharpness=4.0), [1, 5, 12]
-    result = search_trees(Sampling(num_samples=8), model, num_words, [20] * 3)
+    result = search_joined(Sampling(num_samples=8), model, num_words, [20] * 3)
     for sentence, number in enumerate(num_words):
         for tokens, _, _ in hypotheses(result, sentence):
             assert len(tokens) == number + 1 and tokens[-1] == EOS_ID

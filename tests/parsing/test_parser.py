@@ -121,12 +121,12 @@ class TestDirectory:
         parser = tiny_parser(linearization=form, constrained=constrained)
         found = ops.convert_to_numpy(parser.max_lengths(np.array([0, 1, 40])))
         assert found.tolist() == limits
-        # Without the constraint, a tree keeps its room.
-        found = parser.parses([SENTENCES[0]], BeamSearch(2), constrained=False)
-        want = tiny_parser(linearization=form, constrained=False).parses(
-            [SENTENCES[0]], BeamSearch(2)
-        )
-        assert found == want
+
+    def test_a_joined_tree_without_the_constraint_keeps_its_room(self):
+        form, search = Linearization(labelled_closing=False, joined=True), BeamSearch(2)
+        other = tiny_parser(linearization=form, constrained=False)
+        found = tiny_parser(linearization=form).parses(SENTENCES[:1], search, constrained=False)
+        assert found == other.parses(SENTENCES[:1], search)
 
     def test_a_given_tree_may_be_one_of_a_treebank(self, parser):
         found, want = (

@@ -97,7 +97,8 @@ SLOW = pytest.mark.slow
     pytest.param(Linearization(tags=True, root_label="TOP"), BeamSearch(2),
                  {"position": "learned", "max_length": 12}, marks=SLOW),
 ])  # fmt: skip
-def test_other_ways_to_write_trees(linearization, search, options, tmp_path):
+def test_other_ways_to_write_trees(linearization, search, options, signatures_of, tmp_path):
+    signatures_of("n_best", task="parsing")
     target = symbol_tokenizer(linearization, WORDS)
     model = parsing_model(target, **options)
     parser = tiny_parser(linearization=linearization, target=target, model=model)

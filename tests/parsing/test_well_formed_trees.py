@@ -49,13 +49,15 @@ def well_formed(name, num_words, max_length):
     return found
 
 
-def search_trees(search, model, sentences, num_words, max_lengths, symbols, **limits):
+def search_trees(
+    search, model, num_words, max_lengths, symbols, constraint=WellFormedTrees, **limits
+):
     def function(sentences, num_words, max_lengths, max_length):
-        trees = WellFormedTrees(num_words, *symbols, **limits)
+        trees = constraint(num_words, *symbols, **limits)
         state = model.start(sentences, search.width)
         return search(model.step, state, max_lengths, max_length, constraints=[trees])
 
-    arrays = [np.array(x, "int32") for x in (sentences, num_words, max_lengths)]
+    arrays = [np.array(x, "int32") for x in (range(len(num_words)), num_words, max_lengths)]
     compiled = compile_search(function, sizes=("max_length",))
     return compiled(*arrays, max_length=int(max(max_lengths)))
 
@@ -76,10 +78,9 @@ def test_a_beam_of_everything_finds_every_tree_and_nothing_else(name):
     num_trees = max(map(len, expected))
     assert num_trees > 3 and not expected[4] and not expected[5] and not expected[9]
     search = BeamSearch(num_trees + 10, n_best=num_trees + 10)
-    sentences = list(range(len(cases)))
     limit = {"max_unary": linearization.max_unary}
-    result = search_trees(search, model, sentences, num_words, max_lengths, symbols, **limit)
-    for sentence, trees in zip(sentences, expected, strict=True):
+    result = search_trees(search, model, num_words, max_lengths, symbols, **limit)
+    for sentence, trees in enumerate(expected):
         found = hypotheses(result, sentence)
         assert {tokens for tokens, _, _ in found} == trees | {()}
         assert found.count(((), -np.inf, -np.inf)) == len(found) - len(trees)
@@ -115,7 +116,7 @@ def test_every_answer_is_a_tree_of_its_words(search, seed):
     model = ToyModel(tokenizer.vocab_size, seed=seed, sharpness=4.0)
     model.table[:, np.flatnonzero(symbols.closings >= 0)] += (-9.0, 9.0, 0.0, 3.0)[seed]
     limits = {"max_depth": 5, "max_unary": 2}
-    result = search_trees(search, model, range(6), num_words, max_lengths, symbols, **limits)
+    result = search_trees(search, model, num_words, max_lengths, symbols, **limits)
     for i in range(6):
         found = hypotheses(result, i)
         assert len(found[0][0]) > 0

@@ -7,9 +7,12 @@ import tensorflow as tf
 
 from keras_transformer import Translator
 from keras_transformer.errors import UserError
+from keras_transformer.export import export_saved_model
+from keras_transformer.inference import SentenceProfile
 from keras_transformer.layouts import IN_SAVED_MODEL
 from keras_transformer.models import processor
 from keras_transformer.serving.models import find_models
+from keras_transformer.serving.page import parts
 from tests.closeness import assert_close
 from tests.tiny_translator import sentence, tiny_translator
 
@@ -120,3 +123,15 @@ def test_a_saved_model_has_its_own_settings(option, tmp_path):
     [model] = find_models([f"model={tmp_path}"], **option)["model"].values()
     with pytest.raises(UserError, match=f"--{next(iter(option))} of serve is for model direct"):
         model.load()
+
+
+@pytest.mark.tensorflow_only("it is a SavedModel")
+def test_the_page_splits_texts_for_an_export_without_a_model_directory(tmp_path, signatures_of):
+    signatures_of("limits")
+    profile = SentenceProfile(20, 40, single_sentences=True)
+    translator = tiny_translator(sentence_profile=profile)
+    export_saved_model(translator, tmp_path / "model", quantization="int8")
+    [model] = find_models([str(tmp_path / "model")])["model"].values()
+    model.load()
+    [found] = parts(model, ["A red house. A red dog."])["parts"]
+    assert [text for _, text in found] == ["A red house. ", "A red dog."]

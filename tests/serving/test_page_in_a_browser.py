@@ -23,7 +23,8 @@ class Reversed(Echo):
         time.sleep(0.6 * any("slow" in line for line in lines))
         answers = [[" ".join(line.split()[::-1]).encode(), line.encode()] for line in lines]
         scores = np.tile([-0.25, -1.5], [len(lines), 1])
-        return {"translations": np.array(answers, object), "scores": scores}
+        is_cut = np.array(["long" in line for line in lines])
+        return {"translations": np.array(answers, object), "scores": scores, "truncated": is_cut}
 
 
 class Trees(Echo):
@@ -128,6 +129,14 @@ def test_a_text_is_answered_after_a_pause(page):
         answer_to(browser, " ") == "" and not browser.find_element("id", "choices").is_displayed()
     )
     assert not errors(browser)
+
+
+def test_a_sentence_that_is_cut_is_said(page):
+    browser = page()
+    assert answer_to(browser, "a long house. A cat.") == "house. long a cat. A"
+    assert texts(browser, "#problem") == ["A sentence is longer than the model reads, and was cut."]
+    answer_to(browser, "a house", pauses=True)
+    assert texts(browser, "#problem") == [""]
 
 
 def test_no_space_stands_between_answers_in_chinese(page):

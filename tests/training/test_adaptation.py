@@ -1,6 +1,7 @@
 """Adapting a model: frozen parts, LoRA, another vocabulary, and a second validation set."""
 
 import dataclasses
+import shutil
 
 import keras
 import numpy as np
@@ -84,6 +85,14 @@ def test_an_adapted_model_keeps_its_limits(tmp_path, general):
         assert (found.longest, found.abbreviations) == (longest, abbreviations)
         # The ids of `SuppressTokens` may be other pieces after an adaptation.
         assert list(translator.search.constraints) == constraints[:2]
+
+
+def test_the_model_to_start_from_may_go_once_the_training_has_begun(tmp_path, general):
+    folder = shutil.copytree(general[0], tmp_path / "general")
+    remove = keras.callbacks.LambdaCallback(on_train_begin=lambda _: shutil.rmtree(folder, True))
+    start = {"start_from": str(folder), "model": {}, "max_steps": 1}
+    run(tmp_path / "adapted", callbacks=[remove], **start)
+    assert not folder.exists() and Translator.load(tmp_path / "adapted")
 
 
 def test_lora_changes_the_maps_by_its_rank_and_resumes(tmp_path, general):

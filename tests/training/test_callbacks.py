@@ -1,5 +1,7 @@
 """Callbacks of plain Keras: BLEU on the validation set, limits, history, progress."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -77,3 +79,17 @@ def test_step_progress_tells_steps_loss_and_speed():
     assert told[0][2] == "preparing the first step"
     assert [note == "" for *_, note in told[1:]] == [True, True, False, False, False, False]
     assert "tokens/s" in told[-1][2]
+
+
+def test_the_speed_of_the_bar_is_that_of_the_last_steps(monkeypatch):
+    seconds, notes = itertools.accumulate([0.0, *[100.0] * 3, *[1.0] * 3]), []
+    callback = StepProgress(
+        lambda *values: notes.append(values[2]), 6, tokens_per_step=7.0, every=3
+    )
+    monkeypatch.setattr("keras_transformer.training.callbacks.time.monotonic", lambda: now[0])
+    now = [next(seconds)]
+    advance = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda *_, logs=None: now.__setitem__(0, next(seconds))
+    )
+    fit([advance, callback])
+    assert notes[-1].endswith("  7 tokens/s")

@@ -232,14 +232,12 @@ def test_patience_waits_for_losses_and_scores(tmp_path, monkeypatch, losses, sco
     assert any("the patience of 2 validations is used up" in line for line in lines)
 
 
-@pytest.mark.parametrize("losses, end", [
-    ([3, 3.5, 2], "The validation was still improving."),
-    ([3, 2, 4], "The last validation {}."),
-    ([3, 3.5, 4], "The last 2 validations {}."),
-])  # fmt: skip
-@pytest.mark.parametrize("bleu_every, gain", [
-    (0, "did not improve the loss"), (1, "improved neither loss nor score"),
-    (4, "did not improve the loss"),  # No evaluation has a score yet.
+@pytest.mark.parametrize("losses, end, bleu_every, gain", [
+    ([3, 3.5, 2], "The validation was still improving.", 0, ""),
+    ([3, 2, 4], "The last validation {}.", 1, "improved neither loss nor score"),
+    ([3, 3.5, 4], "The last 2 validations {}.", 0, "did not improve the loss"),
+    # No evaluation has a score yet.
+    ([3, 3.5, 4], "The last 2 validations {}.", 4, "did not improve the loss"),
 ])  # fmt: skip
 def test_the_end_says_whether_more_steps_may_help(
     tmp_path, monkeypatch, losses, end, bleu_every, gain
@@ -255,6 +253,28 @@ def test_the_end_says_whether_more_steps_may_help(
     run(tmp_path, lines, recipe=recipe, **changes | {"max_steps": 4})
     reason = "5 steps are done, more than the 4 allowed. Allow more steps to go on."
     assert f"The training ends: {reason} {end.format(gain)}" in lines
+
+
+def test_without_a_score_the_best_loss_chooses_the_weights(tmp_path, monkeypatch):
+    # Two validations, the average of two checkpoints, the last step, and the best validation.
+    made_up(monkeypatch, [1.0, 5.0, 4.0, 4.0, 1.0])
+    lines = []
+    run(tmp_path, lines)
+    assert lines[-1] == "Final weights: best at an evaluation."
+    files = "model.weights.h5", "checkpoints/step-00000003.weights.h5"
+    assert_all_close(*(read_weights(tmp_path / name) for name in files))
+
+
+def test_a_setting_that_changes_the_text_is_named(tmp_path):
+    run(tmp_path, recipe={**RECIPE, "max_length": 4}, max_steps=1)
+    with pytest.raises(UserError, match="other settings: max_length was 4, now 256"):
+        run(tmp_path, max_steps=1)
+
+
+def test_another_number_of_vocabularies_is_named(tmp_path):
+    run(tmp_path, shared_vocabulary=False, max_steps=1)
+    with pytest.raises(UserError, match="shared_vocabulary was False, now True"):
+        run(tmp_path, max_steps=1)
 
 
 def test_other_settings_on_the_same_directory_are_refused_in_one_line(directory):
@@ -389,8 +409,9 @@ class EachStep(keras.callbacks.Callback):
 
 
 def test_the_moving_average_of_the_steps_is_a_candidate_that_can_be_chosen(tmp_path, monkeypatch):
-    # Two validations, the average of two checkpoints, the last step, and the moving average.
-    made_up(monkeypatch, [5.0, 5.0, 4.0, 4.0, 3.0])
+    # Two validations, the average of two checkpoints, the last step, the best validation, and the
+    # moving average.
+    made_up(monkeypatch, [5.0, 5.0, 4.0, 4.0, 6.0, 3.0])
     each, lines, recipe = EachStep(), [], {**RECIPE, "ema_momentum": 0.75}
     model = run(tmp_path, lines, [each], recipe=recipe).translator.model
     assert lines[-2:] == [

@@ -28,6 +28,10 @@ PROFILES = {
 }
 
 
+# Longer than the texts of the training, but not longer than the model reads.
+UNSPACED = ["红色的房子" * 4, "<bt> " + "红色的房" * 4, "The dog http://a.de/bcdefgh"]
+
+
 def mixed_texts(number):
     generator, texts = random.Random(5), ["", " ", "\n", "Mr. the dog sleeps. A child."]
     while len(texts) < number:
@@ -37,7 +41,7 @@ def mixed_texts(number):
         ]
         tags = generator.choice(["", "", ">>fra<< ", "  <bt> >>fra<<", "<bt>>>fra<<"])
         texts.append(tags + "".join(part + generator.choice(ENDS) for part in parts))
-    return texts
+    return [*texts, *UNSPACED]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +89,8 @@ def test_answers_are_joined_in_the_same_way():
 
 
 @pytest.mark.parametrize("long_texts", ["split", "truncate"])
-def test_a_saved_model_translates_as_translate_does(long_texts, tokenizer, tmp_path):
+def test_a_saved_model_translates_as_translate_does(long_texts, tokenizer, signatures_of, tmp_path):
+    signatures_of("serving_default", "n_best")
     translator = tiny_translator(tokenizer=tokenizer, search=GreedySearch(), max_source_length=24)
     translator.sentence_profile = SentenceProfile(12, 20, True, ("mr",), (">>fra<<",))
     export_saved_model(translator, tmp_path / "1", long_texts=long_texts)
