@@ -198,7 +198,8 @@ def add_search_options(parser, n_best: bool = True) -> None:
     text += " change an answer (default: search until no answer could become better)"
     add_options(group, {"--patience P": text})
     if n_best:
-        text = "number of answers per line, at most the beam size (default: only the best)"
+        text = "number of answers per line, at most the beam size (default: only the best; export: "
+        text += "one for each beam)"
         add_options(group, {"--n-best N": text})
 
 

@@ -102,7 +102,7 @@ def prepare_options(parser):
     add_options(parser, {"--max-length N=256": settings.all_options()["max_length"].text})
     text = "encode part I of P, with --vocabulary; the last of all parts writes the corpus"
     add_options(parser, {"--part I/P": text})
-    settings.add_tables(parser, ("data", "vocabulary"), _NOT_HERE)
+    settings.add_tables_of_text(parser, _NOT_HERE)
 
 
 def run_prepare(arguments):

@@ -7,7 +7,7 @@ import itertools
 import json
 import pathlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 from keras_transformer.cli.arguments import Option, add_option, options_of
@@ -115,7 +115,7 @@ def _fields_of(settings):
 
 
 @functools.cache
-def _tables_of(tasks: tuple[TaskCommands, ...]) -> dict[str, Table]:
+def _tables_of(tasks: tuple[TaskCommands, ...], has_presets: bool = True) -> dict[str, Table]:
     headings = {name: text for task in tasks for name, text in task.headings.items()} | _HEADINGS
     tables = {name: Table(heading, {}) for name, heading in headings.items()}
     table_of = {name: table for table, names in _TABLES.items() for name in names}
@@ -131,7 +131,8 @@ def _tables_of(tasks: tuple[TaskCommands, ...]) -> dict[str, Table]:
                 option = dataclasses.replace(option, default=None, unset="the preset's")
             option = dataclasses.replace(option, **changes.get(name, {}))
             if name in CHOSEN and name != "preset":
-                unset = f"by the number of pairs; with --preset {option.unset}"
+                with_preset = f"; with --preset {option.unset}" if has_presets else ""
+                unset = f"by the number of pairs{with_preset}"
                 option = dataclasses.replace(option, unset=unset)
             for task in tasks:
                 if option_name in task.defaults.keys() - {"preset", *task.not_here}:
@@ -156,7 +157,7 @@ def _changes(tasks) -> dict[str, dict[str, Any]]:
     learned = " or ".join(f"{task.task.name}, from {task.learns_from}" for task in tasks)
     return {
         "preset": {"unset": "; ".join(["by the number of pairs", *presets, adapted])},
-        "vocab_size": {"default": None, "unset": f"{TrainingSettings.vocab_size}"},
+        "vocab_size": {"default": None, "unset": f"{TrainingSettings.vocab_size}, for subword all"},
         "task": {
             "text": f"task of the model: {learned}",
             "type": Literal[tuple(task.task.name for task in tasks)],
@@ -169,14 +170,24 @@ def _changes(tasks) -> dict[str, dict[str, Any]]:
     }
 
 
-def add_tables(parser, tables=None, left_out=()) -> None:
-    """Adds a group of options for each table, without `left_out`; None for all tables."""
-    for name, table in all_tables().items():
-        if tables is None or name in tables:
-            group = parser.add_argument_group(table.heading)
-            for option in table.options.values():
-                if option.name not in left_out:
-                    add_option(group, option)
+def add_tables(parser) -> None:
+    """Adds a group of options for each table."""
+    for table in all_tables().values():
+        _add_table(parser, table)
+
+
+def add_tables_of_text(parser, left_out: Collection[str]) -> None:
+    """Adds the options of the text and vocabulary of translation, without `left_out`."""
+    tables = _tables_of((commands_of(get_task("translation")),), has_presets=False)
+    for name in ("data", "vocabulary"):
+        _add_table(parser, tables[name], left_out)
+
+
+def _add_table(parser, table, left_out=()):
+    group = parser.add_argument_group(table.heading)
+    for option in table.options.values():
+        if option.name not in left_out:
+            add_option(group, option)
 
 
 def read_config(path: str) -> dict[str, Any]:

@@ -105,7 +105,7 @@ class TranslationCommands(TaskCommands):
         text += "of several languages)"
         add_options(group, {"--target-language CODE": text})
         text = f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: that of the "
-        text += "language, 13a for most; none for a --model with a subword vocabulary)"
+        text += "language, 13a for most, and none instead of 13a for a --model of `subword` text)"
         add_options(group, {"--tokenize NAME": text}, choices=BLEU_TOKENIZERS)
         add_long_lines(group, ("split", "truncate", "error"), "split")
         add_engine_option(group)
@@ -139,9 +139,11 @@ class TranslationCommands(TaskCommands):
             report |= details
             language = language or tokenizer.language
             is_subword = isinstance(tokenizer, SubwordTokenizer)
+            default = bleu_tokenizer(language)
             if is_subword:  # As `train` scores them.
                 references = [list(map(join_subwords, of_file)) for of_file in references]
-            default = "none" if is_subword else bleu_tokenizer(language)
+                baseline = baseline and list(map(join_subwords, baseline))
+                default = "none" if default == "13a" else default
             tokenize = arguments.tokenize or default
         warn_without_spaces(references[0], tokenize, "give --target-language CODE or --tokenize")
         case = {"lowercase": arguments.lowercase}

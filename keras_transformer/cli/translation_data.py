@@ -20,6 +20,7 @@ from keras_transformer.settings.base import (
     Texts,
     settings_dataclass,
 )
+from keras_transformer.settings.training_settings import TrainingSettings
 
 _LOGGER = logging.getLogger(__name__)
 _FEW_VALID_PAIRS = 100
@@ -100,7 +101,9 @@ def open_corpora(kind: str, values: dict[str, Any]) -> Corpora:
     else:
         corpora = _open_texts(values)
     train_corpus, valid_corpus = corpora
-    for warning in text_warnings(train_corpus, valid_corpus, bool(values.get("start_from"))):
+    # A dataset is slow to read: its first pairs are enough.
+    read = list(itertools.islice(train_corpus, _SAMPLE)) if kind == "dataset" else train_corpus
+    for warning in text_warnings(read, valid_corpus, bool(values.get("start_from"))):
         _LOGGER.warning(warning)
     source_tokenizer, target_tokenizer = _tokenizers_in_languages(values)
     return Corpora(train_corpus, valid_corpus, source_tokenizer, target_tokenizer, also_valid)
@@ -225,7 +228,13 @@ def _open_prepared(values):
         if values[name]:
             rule = "--prepared brings a vocabulary and its ids"
             raise UserError(f"{rule}. Received: --prepared and --{name.replace('_', '-')}")
+    if values["vocabulary_type"] != TrainingSettings.tokenizer:
+        rule = "--prepared brings a vocabulary of the type that `prepare` was given"
+        raise UserError(f"{rule}. Received: --vocabulary-type {values['vocabulary_type']}")
     prepared = PreparedCorpus.load(values["prepared"])
+    if not values["shared_vocabulary"] and prepared.target_tokenizer is None:
+        rule = "--prepared has one vocabulary for both languages; `prepare` can make two"
+        raise UserError(f"{rule}. Received: --no-shared-vocabulary")
     values["shared_vocabulary"] = prepared.target_tokenizer is None
     values["max_length"] = values["max_length"] or prepared.max_length
     if values["max_length"] > prepared.max_length:

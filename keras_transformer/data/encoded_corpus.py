@@ -103,7 +103,8 @@ class EncodedCorpus:
             if progress is not None:
                 progress(int(counts.sum()))
         num_pairs, num_long, num_empty = counts.tolist()
-        report_drops(num_pairs, num_long, num_empty, max_length)
+        if not (dropout and num_pairs):  # Each epoch of BPE-dropout reads the same text.
+            report_drops(num_pairs, num_long, num_empty, max_length)
         source, target = (_join(side) for side in zip(*(b.sides() for b in blocks), strict=True))
         encoded = cls(*source, *target, num_long, num_empty)
         if isinstance(corpus, MixedCorpus):

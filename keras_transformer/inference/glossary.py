@@ -187,29 +187,29 @@ class Glossary:
         return answer
 
 
-def terms_after(
-    prefix: Sequence[int], terms: Sequence[Sequence[int]]
-) -> tuple[list[Sequence[int]], Sequence[int]]:
-    """Returns the terms that a prefix does not have, and the rest of one that it ends inside of.
+def without_terms_of(
+    prefix: Sequence[int], terms: Sequence[Sequence[int]], joins: np.ndarray
+) -> list[Sequence[int]]:
+    """Returns terms, without those that a prefix has already; they must not overlap in it.
 
     Args:
-        prefix: Ids that the answer begins with; terms do not overlap in it.
+        prefix: Ids that the answer begins with.
         terms: Ids of each term.
+        joins: That of `joins_of_pieces`: a term whose word goes on in the prefix does not count.
     """
+    begins, ends = joins
     missing: list[Sequence[int]] = []
     rest: list[int | None] = list(prefix)
     for ids in terms:
         for start in range(len(rest) - len(ids) + 1):
-            if rest[start : start + len(ids)] == list(ids):
-                rest[start : start + len(ids)] = [None]
+            end = start + len(ids)
+            goes_on = ends[ids[-1]] and any(begins[i] for i in rest[end : end + 1] if i is not None)
+            if rest[start:end] == list(ids) and not goes_on:
+                rest[start:end] = [None]
                 break
         else:
             missing.append(ids)
-    for size in range(max(map(len, missing), default=1) - 1, 0, -1):
-        for index, ids in enumerate(missing):
-            if len(ids) > size and rest[-size:] == list(ids[:size]):
-                return missing[:index] + missing[index + 1 :], ids[size:]
-    return missing, []
+    return missing
 
 
 @functools.lru_cache(maxsize=8)

@@ -13,7 +13,7 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError, shortened
 from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, one_answer
-from keras_transformer.inference.glossary import Glossary, terms_after
+from keras_transformer.inference.glossary import Glossary, joins_of_pieces, without_terms_of
 from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
 from keras_transformer.inference.results import Alignment, Hypothesis, Score
 from keras_transformer.inference.sentences import (
@@ -303,18 +303,15 @@ class Translator(Pipeline):
         return self.source_tokenizer.decode(part.ids[:longest]).removeprefix(part.tags)
 
     def _encode_terms(self, glossary, parts, limits, prefixes):
-        """Returns the ids of the terms that the answer to each part contains after its prefix.
-
-        A prefix that ends inside of a term gets the rest of it.
-        """
+        """Returns the ids of the terms that the answer to each part contains after its prefix."""
         texts = [self._read_text(part) for text_parts in parts for part in text_parts]
         prefixes = prefixes or [self.target_tokenizer.beginning] * len(texts)
         terms_of_parts = []
-        for index, (text, limit) in enumerate(zip(texts, limits, strict=True)):
+        joins = joins_of_pieces(self.target_tokenizer)
+        for text, prefix, limit in zip(texts, prefixes, limits, strict=True):
             terms = glossary.encode(text, self.target_tokenizer)
-            terms, rest = terms_after(prefixes[index], terms)
-            prefixes[index] = [*prefixes[index], *rest]
-            num_tokens = len(prefixes[index]) + sum(map(len, terms))
+            terms = without_terms_of(prefix, terms, joins)
+            num_tokens = len(prefix) + sum(map(len, terms))
             if terms and num_tokens >= limit:
                 rule = f"The translation of {shortened(text, 60)!r} may have at most {limit}"
                 raise UserError(

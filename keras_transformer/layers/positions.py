@@ -137,13 +137,14 @@ class LearnedPositionEmbedding(keras.layers.Layer):
             if keras.backend.backend() != "torch" or inputs.device.type != "meta":
                 self._check_length(inputs.shape)
             length = backend_operations.checked_length(inputs, self.max_length, self._too_long())
+            is_checked = inputs.shape[1] is not None
             positions = ops.arange(length, dtype="int32")
-            vectors = ops.take(self.embeddings, positions, axis=0)
-            if inputs.shape[1] is None:  # XLA leaves out the check of the length.
-                is_known = ops.expand_dims(positions < self.max_length, -1)
-                vectors = ops.where(is_known, vectors, float("nan"))
         else:
-            vectors = ops.take(self.embeddings, ops.cast(positions, "int32"), axis=0)
+            is_checked, positions = False, ops.cast(positions, "int32")
+        vectors = ops.take(self.embeddings, positions, axis=0)
+        if not is_checked:  # XLA repeats the last position.
+            is_known = ops.expand_dims(positions < self.max_length, -1)
+            vectors = ops.where(is_known, vectors, float("nan"))
         # Not `ops.add`: on TensorFlow it mistakes vectors of length 0 for a bias.
         return inputs + vectors
 

@@ -94,7 +94,7 @@ class TrainingSettings(Settings):
             CPU's cores, which is faster with small models.
         packed_width: Put several pairs into each row of N positions (fewer on the side with fewer
             tokens): one batch shape, and less padding; 0 for one pair in each row; None for the
-            length of the longest sentence with JAX, which compiles each shape, and for 0 otherwise.
+            length of the longest sentence with JAX, which compiles each shape, or 0 otherwise.
         jit_compile: Compile the training step with XLA, which takes many seconds for each batch
             shape and may be faster on GPUs afterwards.
         deterministic: Compute the same bits every time on the same machine, also when resumed, in

@@ -24,8 +24,8 @@ class TranslationSettings(Settings):
         bleu_every: Translate the validation text at every Nth validation; 0 never does.
         bleu_beam_size: Number of beams of these translations; 1 is greedy and fast.
         bleu_lowercase: Ignore case in this BLEU.
-        bleu_tokenize: SacreBLEU's tokenizer, such as `zh` or `ja-mecab`; None for 13a, or none for
-            `subword` text.
+        bleu_tokenize: SacreBLEU's tokenizer, such as `zh` or `ja-mecab`; None for that of
+            the target language, mostly 13a, and none for `subword` text.
     """
 
     bleu_every: Annotated[CountOrZero, MAY_CHANGE] = 1

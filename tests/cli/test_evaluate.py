@@ -70,10 +70,11 @@ def test_subwords_of_references_are_joined_as_train_does(succeed, text, tmp_path
     answers = [tokenizer.decode(tokenizer.encode("the play@@ house is old ."))] * 2
     monkeypatch.setattr(Translator, "translate", lambda *_, **options: answers)
     lines = text("lines", ["the play@@ house is old ."] * 2)
-    outcome = succeed(
-        "evaluate", "--model", tmp_path / "model", "--source", lines, "--reference", lines
-    )
-    assert "100.00" in outcome.output.splitlines()[0] and "tok:none" in outcome.output
+    command = ["evaluate", "--model", tmp_path / "model", "--source", lines, "--reference", lines]
+    output = succeed(*command, "--baseline", lines).output
+    assert "100.00" in output.splitlines()[0] and "tok:none" in output
+    assert "BLEU +0.00" in output
+    assert "tok:zh" in succeed(*command, "--target-language", "zh").output
 
 
 def test_a_baseline_is_compared_with(succeed, run, tmp_path):

@@ -79,6 +79,8 @@ def prepared(succeed, files, vocabulary, tmp_path):
     [
         (["--max-length", 500], "of more than 256 subwords. Received: --max-length 500"),
         (["--vocab-size", 500], "Received: --prepared and --vocab-size"),
+        (["--vocabulary-type", "unigram"], "Received: --vocabulary-type unigram"),
+        (["--no-shared-vocabulary"], "Received: --no-shared-vocabulary"),
     ],
 )
 def test_train_says_what_does_not_go_with_it(refuse, prepared, tmp_path, arguments, message):

@@ -45,6 +45,13 @@ def test_long_and_empty_pairs_are_left_out_counted_and_reported(caplog):
         EncodedCorpus.from_corpus(PairsCorpus([("a a a", "a"), ("", "")]), LETTERS, max_length=2)
 
 
+def test_epochs_of_bpe_dropout_repeat_no_warning(caplog):
+    tokenizer = train_sentencepiece(["some text here", "and more text"], 285)
+    corpus = PairsCorpus([("some text", "and more"), ("", "text")])
+    encoded = EncodedCorpus.from_corpus(corpus, tokenizer, dropout=0.1)
+    assert encoded.num_dropped_empty == 1 and not caplog.text
+
+
 def test_text_that_normalizes_to_nothing_counts_as_empty():
     tokenizer = train_sentencepiece(["some text here", "and more text"], 285)
     assert tokenizer.encode("\x01") == []

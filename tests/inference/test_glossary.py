@@ -184,11 +184,12 @@ def test_every_hypothesis_has_the_terms():
     assert all("young cat" in answer.text for answer in answers)
 
 
-def test_a_prefix_may_end_inside_of_a_term():
-    options = {"glossary": Glossary(TERMS)}
-    for prefix in ("a young", "young cat and young"):
-        [answer] = shared_translator().translate(["a dog dog"], prefixes=[prefix], **options)
-        assert answer.startswith(f"{prefix} cat") and answer.count("young cat") == 2
+@pytest.mark.parametrize("prefix", ["the household", "a young", "young cat and young"])
+def test_only_whole_terms_of_a_prefix_count(prefix):
+    options = {"glossary": Glossary({"dog": "young cat", "small": "house"}), "prefixes": [prefix]}
+    [answer] = shared_translator().translate(["a dog dog small"], **options)
+    assert answer.startswith(f"{prefix} ") and answer.count("young cat") == 2
+    assert re.search(r"\bhouse\b", answer)
 
 
 def test_placeholders_load_no_model_of_their_own(monkeypatch):

@@ -85,6 +85,8 @@ def test_positions_beyond_the_table_are_no_numbers_under_xla():
     compiled = tf.function(layer, jit_compile=True, input_signature=of_any_length)
     assert np.isfinite(compiled(tf.zeros([1, 4, 2]))).all()
     assert np.isnan(compiled(tf.zeros([1, 6, 2]))[:, 4:]).all()
+    given = tf.function(lambda x: layer(x, positions=[3, 4]), jit_compile=True)
+    assert np.isnan(given(tf.zeros([1, 2, 2]))).tolist() == [[[False] * 2, [True] * 2]]
 
 
 def test_learned_positions_begin_as_small_as_embeddings():
