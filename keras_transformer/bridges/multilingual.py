@@ -95,6 +95,7 @@ def load_multilingual(
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     with reading_values(path):
         config = _config(settings)
+    with reading_values(repr(str(folder))):  # config.json or generation_config.json
         generation = read_generation(folder, settings)
         # The tokenizers choose the language. An early stop saves time and changes few answers.
         others = {"forced_bos_token_id": None, "early_stopping": None}

@@ -100,6 +100,7 @@ def load_opus_mt(source: str | os.PathLike, dtype: Any = None) -> Translator:
     with reading_values(path):
         config = _config(settings, [len(vocabulary) for vocabulary in vocabularies])
         longest = min(1024, settings.get("max_position_embeddings", 1024))
+    with reading_values(repr(str(folder))):  # config.json or generation_config.json
         generation = read_generation(folder, settings)
         check_generation(generation, vocabularies[-1])
         search = search_of(generation, published_rows(vocabularies[-1]))

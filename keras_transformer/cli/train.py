@@ -135,11 +135,11 @@ def _train(commands, kind, values, report):
         label = commands.task.score_label
         report(f"{label} {result.score:.2f} is poor: see docs/troubleshooting.md.")
     report("Next:")
-    for words in _next_commands(commands, output, corpora.valid, values):
+    for words in _next_commands(commands, output, corpora.valid, values, result.pipeline):
         report(f"  {program()} {shlex.join(words)}")
 
 
-def _next_commands(commands, output, valid_corpus, values):
+def _next_commands(commands, output, valid_corpus, values, pipeline):
     """Yields the words of the commands that use and score the model."""
     from keras_transformer.data.mixed_corpus import HeldOutPairs
     from keras_transformer.export.formats import WILDCARDS
@@ -156,6 +156,8 @@ def _next_commands(commands, output, valid_corpus, values):
             if values.get(name):
                 of_task += (option,) if values[name] is True else (option, values[name])
         yield "evaluate", *of_task, "--model", output, *of_files
+    if not getattr(pipeline, "constrained", True):  # A parser whose trees are repaired.
+        return
     name = "".join("_" if letter in WILDCARDS else letter for letter in pathlib.Path(output).name)
     yield "export", "--model", output, "--output", f"saved_models/{name}/1"
     yield "serve", output

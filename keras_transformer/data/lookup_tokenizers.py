@@ -177,7 +177,8 @@ class MappedTokenizer(_LookupTokenizer):
                 raise UserError(f"{rule}. Received: {piece!r}")
         if prefix and prefix not in self.controls:
             raise UserError(f"The prefix must be one of the controls. Received: {prefix=}")
-        silent = {*self.controls, self._pieces[UNK_ID]}
+        # `<s>_` is the published piece `<s>`.
+        silent = {*self.controls, self._pieces[UNK_ID], *(f"{piece}_" for piece in SPECIAL_PIECES)}
         # The text of each piece, in UTF-8.
         self._texts = [b"" if piece in silent else _text_of(piece) for piece in self._pieces]
 

@@ -150,7 +150,7 @@ class ParsingTask(Task):
         if corpus.max_unary() > expected.max_unary:
             rule = f"Trees may have {expected.max_unary} constituents in a row with a single part"
             received = f"{corpus.max_unary()} in {str(corpus.path)!r}"
-            raise UserError(f"{rule} each; raise `max_unary` (--max-unary). Received: {received}")
+            raise UserError(f"{rule} each; raise `max_unary`. Received: {received}")
 
     def learn_tokenizers(self, corpus, settings, source, report):
         from keras_transformer.data import SubwordTokenizer

@@ -11,6 +11,7 @@ from keras_transformer.checks import check_positive_integer
 from keras_transformer.data import SubwordTokenizer
 from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.decoding import SuppressTokens
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.inference.model_directory import (
     check_sizes,
@@ -117,6 +118,11 @@ class StartingModel:
         if self._known.of_target.language and not pair.of_target.language:
             rule = "The model to start from has several languages, which no other vocabulary has"
             raise UserError(f"{rule}. Received: a {type(pair.of_target).__name__}")
+        codes = getattr(self._known.source, "languages", ())
+        if codes and not set(codes).intersection(pair.source.symbols):
+            rule = "The model to start from reads a language code before each text. A vocabulary must "
+            rule += "have yours as a symbol (`keras-transformer vocab --symbols`)"
+            raise UserError(f"{rule}. Received: one without {', '.join(sorted(codes)[:8])}")
         if settings.lora is not None:
             rule = "`lora` trains no embeddings, so the vocabulary must be that of `start_from`"
             raise UserError(f"{rule}. Received: lora={settings.lora} with another vocabulary")
@@ -131,6 +137,7 @@ class StartingModel:
             raise UserError(f"{rule}a prepared corpus. Received: one for both")
         self.tokenizers, self.vocab_sizes = pair, pair.sizes
         self._keeps_vocabulary = False
+        self.config["search"] = _without_pieces(config["search"])
 
     def extended(self, profile: SentenceProfile) -> SentenceProfile:
         """Returns the profile with what this model knows: longer sentences, abbreviations, tags."""
@@ -175,6 +182,16 @@ class StartingModel:
         if pair.is_shared:  # An imported model has two tokenizers of one vocabulary.
             known_tokenizers.append(known.source)
         _copy_rows(*layers, pair.of_target, known_tokenizers, report)
+
+
+def _without_pieces(search):
+    """Returns a search without constraints on ids, which are others in another vocabulary."""
+    kept = tuple(
+        constraint
+        for constraint in getattr(search, "constraints", ())
+        if not isinstance(constraint, SuppressTokens) or max(constraint.ids) < len(SPECIAL_PIECES)
+    )
+    return dataclasses.replace(search, constraints=kept) if search else search
 
 
 def _contents(pair):

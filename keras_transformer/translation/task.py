@@ -100,8 +100,6 @@ class TranslationTask(Task):
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile, start_config=None):
-        from keras_transformer.data.tokenizer import SPECIAL_PIECES
-        from keras_transformer.decoding import SuppressTokens
         from keras_transformer.inference.model_directory import limits_of
         from keras_transformer.training.scores import beam_search
 
@@ -109,12 +107,6 @@ class TranslationTask(Task):
         if start_config is not None:
             options |= limits_of(start_config)
             options["origin"] = start_config.get("origin")
-            constraints = tuple(
-                constraint
-                for constraint in getattr(start_config["search"], "constraints", ())
-                # Other ids may be other pieces in another vocabulary.
-                if not isinstance(constraint, SuppressTokens)
-                or max(constraint.ids) < len(SPECIAL_PIECES)
-            )
+            constraints = getattr(start_config["search"], "constraints", ())
         options["search"] = beam_search(recipe, recipe.beam_size, constraints)
         return self.pipeline(model, *tokenizers, sentence_profile=sentence_profile, **options)

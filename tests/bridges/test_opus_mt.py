@@ -13,6 +13,7 @@ import safetensors.numpy
 from keras_transformer.bridges import load_opus_mt
 from keras_transformer.bridges.opus_mt import _tokenizers, published_rows, read_vocabulary
 from keras_transformer.cli import main
+from keras_transformer.data import train_sentencepiece
 from keras_transformer.decoding import (
     BeamSearch,
     GreedySearch,
@@ -23,6 +24,8 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.inference import Translator
+from keras_transformer.training import TrainingSettings
+from keras_transformer.training.adaptation import StartingModel
 from tests.bridges.published import (
     PORTUGUESE,
     SOURCES,
@@ -253,6 +256,15 @@ def test_a_line_without_the_code_of_its_language_is_named_before_the_work(
     assert status == 2 and f"such as {PORTUGUESE}; no option chooses it" in errors
 
 
+def test_another_vocabulary_needs_a_code(published, tmp_path):
+    published("tc-big")[1].save(tmp_path)
+    settings = TrainingSettings(start_from=str(tmp_path), preset="tiny")
+    lines = [f"{PORTUGUESE} a dog", "um cachorro"]
+    with pytest.raises(UserError, match=f"a symbol .* Received: one without .*{PORTUGUESE}"):
+        StartingModel(settings, [train_sentencepiece(lines, 290), None])
+    StartingModel(settings, [train_sentencepiece(lines, 290, symbols=[PORTUGUESE]), None])
+
+
 @pytest.mark.parametrize("kind", ["other", "imported"])
 def test_the_command_replaces_its_own_model_alone(published, capfd, tmp_path, kind):
     folder, translator = published("opus")
@@ -363,7 +375,7 @@ WRONG = [
     (change_json("config.json", decoder_attention_heads=2), r"attention_heads=\[4, 2\]"),
     (change_json("config.json", encoder_layers=3), "has .* numbers, fewer than"),
     (change_json("config.json", d_model=2**30), "must have the shape"),
-    (change_json("generation_config.json", eos_token_id=5), "eos_token_id=5"),
+    (change_json("generation_config.json", eos_token_id=5), "model': .*eos_token_id=5"),
     (change_json("generation_config.json", num_beams=10**9), "beam_size="),
     (change_json("generation_config.json", encoder_repetition_penalty=2), "repetition_penalty=2"),
     (

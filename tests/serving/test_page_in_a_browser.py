@@ -12,7 +12,7 @@ from tests.browser import Select, WebDriverWait, chromium, show, webdriver
 from tests.serving.echo import Echo, EchoModel, serving
 
 HOSTILE = "<img src=x onerror=alert(1)> </script>&amp; \"'`"
-TREE = "(S (NP (DT The) (NN dog)) (VP (VBZ barks) (ADVP (RB -LRB-))))"
+TREE = "(S (NP (DT The) (NN dog)) (VP (VBZ barks) (ADVP (RB -LRB-loud-RRB-))))"
 
 
 class Reversed(Echo):
@@ -186,7 +186,7 @@ def test_a_tree_is_drawn(page):
     answer_to(browser, "The dog barks (")
     nodes = {node.text: node.rect for node in browser.find_elements("css selector", ".tree span")}
     leaves = browser.find_elements("css selector", ".tree .leaf")
-    assert [leaf.text for leaf in leaves] == ["The", "dog", "barks", "("]
+    assert [leaf.text for leaf in leaves] == ["The", "dog", "barks", "(loud)"]
     ends = [leaf.rect["y"] + leaf.rect["height"] for leaf in leaves]
     assert max(ends) - min(ends) < 1  # on a line
     assert nodes["S"]["y"] < nodes["NP"]["y"] == nodes["VP"]["y"] < nodes["DT"]["y"]
