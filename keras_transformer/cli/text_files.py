@@ -138,7 +138,9 @@ def write_answers(arguments, progress, chunks, answers, options) -> int:
         for chunk in chunks:
             changes = {"progress": lambda done, _: show(done)}
             if search.is_random:
-                seed = (search.seed + num_batches) % 2**31
+                from keras_transformer.inference.batch_inference import BATCH_OF_SEED
+
+                seed = (search.seed + BATCH_OF_SEED * num_batches) % 2**31
                 changes["search"] = dataclasses.replace(search, seed=seed)
             for line in answers(chunk, num_lines + 1, options | changes):
                 output.write(line + "\n")

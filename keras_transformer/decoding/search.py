@@ -169,7 +169,8 @@ class Search(Settings, family="search"):
         constraints = tuple(constraints)
         is_allowed = all(map(is_constraint, constraints))
         check_argument(is_allowed, "constraints", CONSTRAINTS.words, constraints)
-        limits, ids = ops.minimum(max_lengths, max_length), (bos_id, eos_id, pad_id)
+        limits = ops.minimum(max_lengths, ops.cast(max_length, "int32"))
+        ids = bos_id, eos_id, pad_id
         leaves = [leaf for leaf in keras.tree.flatten(state) if hasattr(leaf, "dtype")]
         dtypes = [keras.backend.standardize_dtype(leaf.dtype) for leaf in leaves]
         dtype = "float64" if "float64" in dtypes else "float32"

@@ -82,7 +82,7 @@ def attention_weights(
     Args:
         pipeline: A `Translator` or `Parser`; an `Ensemble` has the heads of all its models.
         source, target: The text, and its translation or its tree in brackets; None for the answer
-            that the search finds.
+            that the search finds without a glossary.
 
     Raises:
         UserError: If the source is empty, one is too long, or a tree has other words.

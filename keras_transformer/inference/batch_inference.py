@@ -38,6 +38,8 @@ _LEAST_POSITIONS = 4_096  # of a stream, if a batch may have as many
 # Of sentences with terms: minimum numbers of beams, which hypotheses with 0, 1, 2, ... ids of terms
 # share; and a factor of the length penalty, because long answers spread the cost of a term.
 BEAMS_WITH_TERMS, _PENALTY_WITH_TERMS = (10, 32), 0.5
+# Between the seeds of two batches, so that neighboring seeds do not share samples.
+BATCH_OF_SEED = 1_000_003
 
 
 def encode_and_search(
@@ -233,7 +235,7 @@ class BatchInference:
         inputs["max_length"] = rounded_up(max_length) if is_static else max_length
         if search.is_random:
             # The seed is an input, so that another seed needs no compilation.
-            inputs["seed"] = np.int32((search.seed + seed_offset) % 2**31)
+            inputs["seed"] = np.int32((search.seed + BATCH_OF_SEED * seed_offset) % 2**31)
             search = dataclasses.replace(search, seed=0)
         if prefixes is not None and any(prefixes):
             inputs["prefixes"] = self._padded(prefixes)

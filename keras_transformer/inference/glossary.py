@@ -53,6 +53,10 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, str], keep_placeholders: bool = False) -> None:
+        for source, target in terms.items():
+            if not (isinstance(source, str) and isinstance(target, str)):
+                rule = "A term of a glossary and its translation must be text"
+                raise UserError(f"{rule}. Received: {source!r} with {target!r}")
         # Letters and their accents are one character in some texts, and several in others.
         self.terms = {
             unicodedata.normalize(form, _joined(source)): _joined(target)

@@ -146,7 +146,7 @@ class Translator(Pipeline):
                 two beams. Batches have texts of similar length, and fewer texts if these are long.
             progress: Called after each batch with the numbers of finished texts and of all texts.
             prefixes: The beginning of each translation, which should end with a whole word; `""`
-                or None leaves it free. Spaces at its end are ignored.
+                leaves it free, and None leaves all free. Spaces at its end are ignored.
             long_texts: Treatment of texts longer than the training texts. `"split"` translates them
                 in parts and joins the answers, with spaces if the script has them. The parts are
                 single sentences if the training texts were such, otherwise as many sentences as
@@ -267,13 +267,17 @@ class Translator(Pipeline):
         self, parts, search, batch_size, progress, prefixes, num_streams, glossary, advice=""
     ) -> list[list[Hypothesis]]:
         """Returns the hypotheses of each part of the texts, in order."""
+        glossary = glossary or self.glossary
+        check_argument(isinstance(search, Search), "search", "a search, or None", search)
+        is_known = glossary is None or isinstance(glossary, Glossary)
+        check_argument(is_known, "glossary", "a `Glossary`, or None", glossary)
         subwords = [part.ids for text_parts in parts for part in text_parts]
         subwords = cut_sources(subwords, self.max_source_length - 1, advice)
         num_subwords = np.array([len(ids) for ids in subwords], "int32")
         limits = ops.convert_to_numpy(self.max_lengths(num_subwords)).tolist()
         if prefixes is not None:
             prefixes = self._encode_prefixes(prefixes, parts, limits)
-        glossary, terms = glossary or self.glossary, None
+        terms = None
         if glossary is not None:
             terms = self._encode_terms(glossary, parts, limits, prefixes)
         answers = self._search_sources(

@@ -260,20 +260,24 @@ def parts_of(
 # Files of version 1.0 and before: layers held the weights of their parts themselves.
 
 
-def load_version_1(store: Mapping, layers: Iterable[keras.layers.Layer], weights: Iterable) -> None:
+def load_version_1(store: Mapping, layers: Iterable[keras.layers.Layer], weights: Iterable) -> bool:
     """Loads the parts of a layer from the weights that an old file stores for the layer itself.
 
     Call it in `load_own_variables`, which Keras calls for a layer before it does for its parts. In
-    a newer file the layer itself has no weights, and Keras loads the parts.
+    a newer file the layer itself has only the weights that a subclass adds, and Keras loads the
+    parts.
 
     Args:
         store: Values of the layer's own weights in the file, by number.
         layers: Parts of the layer.
         weights: Weights of the parts, in the order of the old file.
+
+    Returns:
+        Whether the file is old.
     """
-    if not store.keys():
-        return
-    layers = list(layers)
+    layers, weights = list(layers), list(weights)
+    if not store.keys() or store["0"].shape != weights[0].shape:
+        return False
     for layer in layers:
         if layer.quantization_mode is not None or layer.lora_enabled:
             rule = "Weights of version 1.0 are loaded before a layer is quantized or gets LoRA"
@@ -282,6 +286,7 @@ def load_version_1(store: Mapping, layers: Iterable[keras.layers.Layer], weights
         weight.assign(store[str(number)])
     for layer in layers:
         layer.load_own_variables = _load_nothing_once(layer)
+    return True
 
 
 def _load_nothing_once(layer):

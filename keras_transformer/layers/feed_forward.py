@@ -103,7 +103,8 @@ class FeedForward(CompositeLayer):
     def load_own_variables(self, store: Mapping) -> None:
         maps = [self.inner_dense, self.outer_dense]
         weights = [*(dense.kernel for dense in maps), *(dense.bias for dense in maps)]
-        load_version_1(store, maps, [weight for weight in weights if weight is not None])
+        if not load_version_1(store, maps, [weight for weight in weights if weight is not None]):
+            super().load_own_variables(store)
 
     def get_config(self) -> dict:
         return {

@@ -353,7 +353,8 @@ class MultiHeadAttention(CompositeLayer):
 
     def load_own_variables(self, store: Mapping) -> None:
         maps = [self.query_dense, self.key_dense, self.value_dense, self.output_dense]
-        load_version_1(store, maps, [weight for dense in maps for weight in dense.weights])
+        if not load_version_1(store, maps, [weight for dense in maps for weight in dense.weights]):
+            super().load_own_variables(store)
 
     def get_config(self) -> dict:
         return {

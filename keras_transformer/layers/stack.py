@@ -261,6 +261,8 @@ class Stack(CompositeLayer):
 
     @classmethod
     def from_config(cls, config: dict) -> Self:
+        if "blocks" not in config:  # A subclass makes its blocks from other arguments.
+            return super().from_config(config)
         deserialize, blocks = keras.saving.deserialize_keras_object, list[Any]()
         for block in config["blocks"]:
             if isinstance(block, int):

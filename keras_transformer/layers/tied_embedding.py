@@ -220,10 +220,8 @@ class TiedEmbedding(CompositeLayer):
         return (*inputs_shape, self.d_model)
 
     def load_own_variables(self, store: Mapping) -> None:
-        if self.bias is not None:
+        if not load_version_1(store, [self.embedding], self.embedding.weights):
             super().load_own_variables(store)
-        else:
-            load_version_1(store, [self.embedding], self.embedding.weights)
 
     def get_config(self) -> dict:
         return {

@@ -42,10 +42,13 @@ def cross_entropy(labels: Tensor, logits: Tensor, smoothing: float = 0.0) -> Ten
         is_label = ops.equal(ops.arange(logits.shape[-1], dtype="int32"), labels[..., None])
         of_labels = ops.sum(ops.where(is_label, logits, 0.0), axis=-1)
         normalizer = ops.log(ops.sum(ops.exp(logits), axis=-1))
-        return normalizer - (1.0 - smoothing) * of_labels - smoothing * ops.mean(logits, axis=-1)
+        losses = normalizer - (1.0 - smoothing) * of_labels
+        # A logit may be minus infinity, and 0 * infinity is no number.
+        return losses - smoothing * ops.mean(logits, axis=-1) if smoothing else losses
     log_probabilities = ops.log_softmax(logits)
     of_labels = ops.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0]
-    return -(1.0 - smoothing) * of_labels - smoothing * ops.mean(log_probabilities, axis=-1)
+    losses = -(1.0 - smoothing) * of_labels
+    return losses - smoothing * ops.mean(log_probabilities, axis=-1) if smoothing else losses
 
 
 def r_drop_cross_entropy(labels: Tensor, logits: Tensor, smoothing: float, alpha: float) -> Tensor:
@@ -61,7 +64,7 @@ def r_drop_cross_entropy(labels: Tensor, logits: Tensor, smoothing: float, alpha
     return ops.mean(entropies, axis=1) + alpha / 4 * ops.sum(products, axis=-1)
 
 
-def _squeezed(array, rank):
+def squeezed(array, rank):
     """Returns a tensor without a last axis of 1 beyond `rank`, as Keras' sparse losses do."""
     if array is None:
         return None
@@ -135,7 +138,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Tensor:
         rank = len(y_pred.shape) - 1
-        y_true, sample_weight = _squeezed(y_true, rank), _squeezed(sample_weight, rank)
+        y_true, sample_weight = squeezed(y_true, rank), squeezed(sample_weight, rank)
         check_weights(sample_weight, y_true)
         # keras.losses.Loss casts to its own dtype, which would round float64 logits.
         is_wide = keras.backend.standardize_dtype(y_pred.dtype) == "float64"

@@ -250,7 +250,8 @@ def _losses_and_softmax(labels, logits, mean, smoothing):
             - tf.math.log(tf.reduce_max(softmax, axis=-1))
         ),
     )
-    return losses + smoothing * (label_logits - mean), softmax
+    # A logit may be minus infinity, and 0 * infinity is no number.
+    return losses + tf.math.multiply_no_nan(label_logits - mean, smoothing), softmax
 
 
 def _with_divergences(losses, softmax, logits, alpha):

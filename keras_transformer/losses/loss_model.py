@@ -6,11 +6,12 @@ import keras
 from keras import ops
 
 from keras_transformer.checks import check_boolean, checked_number
-from keras_transformer.layers.tensors import Tensor, at_least_float32, check_weights
+from keras_transformer.layers.tensors import Tensor, at_least_float32, check_shape, check_weights
 from keras_transformer.losses.cross_entropy import (
     LabelSmoothedCrossEntropy,
     cross_entropy,
     r_drop_cross_entropy,
+    squeezed,
     uniform_share,
 )
 from keras_transformer.models.micro_batches import MicroBatchModel, num_replicas, token_mean_weights
@@ -167,11 +168,13 @@ class LossModel(MicroBatchModel):
         self,
         x: Any = None,
         y: Tensor | None = None,
-        y_pred: Tensor | None = None,
+        y_pred: Any = None,
         sample_weight: Tensor | None = None,
         training: bool = True,
     ) -> Tensor:
         """Returns the weighted sum of the losses of the tokens, without weights their mean."""
+        y, sample_weight = squeezed(y, 2), squeezed(sample_weight, 2)
+        check_shape("y", y, "[batch, length]", None, y_pred.shape[1])
         losses = self.token_losses(y_pred, y, training)
         check_weights(sample_weight, losses)
         if sample_weight is None:

@@ -167,5 +167,5 @@ class CausalLanguageModel(MicroBatchModel):
     def from_config(cls, config: dict, custom_objects: Mapping | None = None) -> Self:
         deserialize = keras.saving.deserialize_keras_object
         with keras.saving.custom_object_scope(custom_objects or {}):
-            layers = deserialize(config["embedding"]), deserialize(config["decoder"])
-        return cls(*layers, config["name"])
+            layers = {name: deserialize(config[name]) for name in ("embedding", "decoder")}
+        return cls(**{**config, **layers})

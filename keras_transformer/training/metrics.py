@@ -17,7 +17,7 @@ from keras_transformer.layers.tensors import (
     check_shape,
     check_weights,
 )
-from keras_transformer.losses.cross_entropy import cross_entropy
+from keras_transformer.losses.cross_entropy import cross_entropy, squeezed
 from keras_transformer.losses.loss_model import LossModel
 from keras_transformer.training.processes import ProcessGroup
 
@@ -34,7 +34,7 @@ class _TokenMean(keras.metrics.Mean):
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
         check_shape("y_pred", y_pred, "[batch, length, V]")
-        labels = ops.cast(y_true, "int32")
+        labels, sample_weight = ops.cast(squeezed(y_true, 2), "int32"), squeezed(sample_weight, 2)
         check_weights(sample_weight, labels)
         values = ops.cast(self.token_values(labels, ops.convert_to_tensor(y_pred)), self.dtype)
         weights = labels if sample_weight is None else ops.convert_to_tensor(sample_weight)
@@ -197,8 +197,9 @@ class TokenEvaluator:
 
     def _sums(self, inputs, labels, weights):
         logits = self.model(inputs, training=False)
-        labels = ops.cast(labels, "int32")
-        counted = ops.cast(ops.convert_to_tensor(weights) > 0, logits.dtype)
+        logits = ops.cast(logits, at_least_float32(logits.dtype))
+        labels, weights = ops.cast(squeezed(labels, 2), "int32"), squeezed(weights, 2)
+        counted = ops.cast(weights > 0, logits.dtype)
         hits = ops.cast(TokenAccuracy.token_values(labels, logits), logits.dtype)
         losses = TokenLoss.token_values(labels, logits)
         return ops.sum(losses * counted), ops.sum(hits * counted), ops.sum(counted)

@@ -62,6 +62,17 @@ def test_answers_are_those_of_sentences_that_stay(search, is_prefixed):
     assert not is_prefixed or np.array_equal(tokens, prefixes[whole])
 
 
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(2)], ids=str)
+def test_the_largest_length_may_be_one_of_numpy(search):
+    model = ToyModel(7, seed=3)
+    state = model.start(SENTENCES, search.width)
+    limits = MAX_LENGTHS.astype("int64")
+    found, expected = (
+        search(model.step, state, limits, longest) for longest in (limits.max(), MAX_LENGTH)
+    )
+    assert_same(found, expected)
+
+
 @leaves_the_batch
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
 def test_steps_have_the_sentences_that_are_left(search):

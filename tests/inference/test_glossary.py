@@ -249,6 +249,16 @@ def test_what_cannot_be_is_refused_by_name(caplog):
     assert "cannot spell the placeholder '{x}'" in caplog.text
 
 
+def test_other_types_are_refused_by_name():
+    translator = shared_translator()
+    with pytest.raises(ValueError, match="`glossary` must be a `Glossary`, or None"):
+        translator.translate(["a"], glossary=TERMS)
+    with pytest.raises(ValueError, match="`search` must be a search, or None"):
+        translator.translate(["a"], "greedy")
+    with pytest.raises(UserError, match="must be text. Received: 'dog' with None"):
+        Glossary({"dog": None})
+
+
 def test_terms_of_chinese_have_no_space_in_front():
     lines = ["我的狗在家", "狗和猫在家里", "猫"] * 4
     tokenizer = train_sentencepiece(lines, vocab_size=290)

@@ -120,6 +120,12 @@ class TestHypotheses:
         # Batches of one call draw different numbers.
         answers = translator.hypotheses([TEXTS[0]] * 2, Sampling(num_samples=2), batch_size=1)
         assert answers[0][0].tokens != answers[1][0].tokens
+        # A batch shares no samples with those of the next seed.
+        first, second = (
+            translator.translate([TEXTS[0]] * 16, Sampling(seed=seed), batch_size=8)
+            for seed in (0, 1)
+        )
+        assert first[8:] != second[:8]
 
 
 class TestScore:

@@ -217,6 +217,18 @@ def test_weights_of_sentences_are_refused():
         model.fit({"source": ids, "target": ids}, ids, sample_weight=np.ones(4), verbose=0)
 
 
+def test_labels_of_another_shape_are_refused_or_squeezed():
+    model, ids = LossModel(small()), np.ones((2, 4), "int32")
+    states = model({"source": ids, "target": ids})
+    expected = array(model.compute_loss(y=ids, y_pred=states, training=False))
+    found = model.compute_loss(y=ids[..., None], y_pred=states, training=False)
+    assert_close(array(found), expected)
+    for length in (3, 5):
+        labels = np.ones((2, length), "int32")
+        with pytest.raises(ValueError, match=r"`y` must have the shape \[batch, length\]"):
+            model.compute_loss(y=labels, y_pred=states, training=False)
+
+
 def test_it_takes_no_other_loss_and_no_metrics_of_logits():
     with pytest.raises(ValueError, match="a loss of its own.* Received: .*weighted_metrics="):
         LossModel(small()).compile(weighted_metrics=[TokenLoss()])

@@ -7,7 +7,7 @@ import pytest
 from keras_transformer.data import PairsCorpus, SubwordTokenizer, train_sentencepiece
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.losses import LossModel
+from keras_transformer.losses import LabelSmoothedCrossEntropy, LossModel
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.training import (
     BleuOnDev,
@@ -72,6 +72,33 @@ def test_evaluate_tokens_has_the_same_means_without_dropout(batches):
     result, (loss, accuracy) = evaluate_tokens(model, dataset), means(found)
     expected = loss, np.exp(loss), accuracy, sum(mask.sum() for *_, mask in batches)
     assert_close(result, expected)
+
+
+def test_labels_may_have_a_last_axis_of_one(batches):
+    columns = [(labels[..., None], *others) for labels, *others in batches]
+    for metric in (TokenLoss, Perplexity, TokenAccuracy):
+        assert_close(run(metric(), columns), run(metric(), batches))
+
+
+def test_a_logit_may_be_minus_infinity(batches):
+    """A head may rule an id out; without smoothing it is no label here, and costs nothing."""
+    labels, logits, weights, mask = batches[0]
+    logits = np.where(np.arange(CLASSES) == 0, -np.inf, logits).astype("float32")
+    labels = np.maximum(labels, 1)
+    expected = smoothed_cross_entropy(labels - 1, logits[..., 1:])[mask].mean()
+    assert_close(run(TokenLoss(), [(labels, logits, weights, mask)]), expected)
+    loss = LabelSmoothedCrossEntropy(0.0)(labels, logits, weights)
+    assert_close(float(loss), expected)
+
+
+def test_a_head_of_keras_is_evaluated_in_mixed_precision():
+    ids, dtype = np.array([[1, 2]], "int32"), "mixed_bfloat16"
+    inputs = keras.Input((None,), dtype="int32")
+    states = keras.layers.Embedding(CLASSES, 8, dtype=dtype)(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(CLASSES, dtype=dtype)(states))
+    batch = ids, ids, np.ones((1, 2), "float32")
+    expected = smoothed_cross_entropy(ids, np.asarray(model(ids), "float64")).mean()
+    assert_close(evaluate_tokens(model, [batch]).loss, expected, "bfloat16")
 
 
 def test_refuse_what_has_no_axis_of_logits():

@@ -80,3 +80,7 @@ def test_wrong_arguments_say_what_was_received():
         TransformerSchedule(512, 4000, -1.0)
     with pytest.raises(ValueError, match="Received: clip_norm=0.0"):
         GlobalClipAdam(0.1, clip_norm=0.0)
+    weight = keras.Variable(np.zeros(3), dtype="bfloat16")
+    with pytest.raises(ValueError, match="beta_2=0.999 is 1 in bfloat16"):
+        FusedAdam(0.1).build([weight])
+    FusedAdam(0.1, beta_2=0.98).build([weight])
