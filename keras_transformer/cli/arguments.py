@@ -43,8 +43,7 @@ _LONG_LINES = {
     "split": "split translates it in parts, of whole sentences where possible, and joins the "
     "answers; it also splits lines of more sentences than the model was trained on",
     "truncate": "truncate reads only its beginning",
-    "error": "error stops before anything is computed, or of a pipe before the lines "
-    "that are read with it",
+    "error": "error stops before anything is computed, or after earlier chunks of a pipe",
 }
 
 

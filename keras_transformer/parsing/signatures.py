@@ -30,9 +30,7 @@ class ParserFunctions(ServedFunctions):
             if pipeline.tree_symbols is None:
                 why = f"linearization={pipeline.linearization}, and a target vocabulary in which "
                 why += "not every symbol of a tree is one token"
-            rule = (
-                "An export and a server do not repair trees, so the search must be constrained to "
-            )
+            rule = "Exports and servers do not repair trees, so the search must be constrained to "
             raise UserError(f"{rule}well-formed ones. Received: a Parser with {why}")
         super().__init__(pipeline, search, dtype, num_streams, long_texts, quantization)
         self._settings["linearization"] = pipeline.linearization.to_dict()

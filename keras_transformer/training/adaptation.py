@@ -120,10 +120,8 @@ class StartingModel:
             raise UserError(f"{rule}. Received: a {type(pair.of_target).__name__}")
         codes = getattr(self._known.source, "languages", ())
         if codes and not set(codes).intersection(pair.source.symbols):
-            rule = (
-                "The model to start from reads a language code before each text. A vocabulary must "
-            )
-            rule += "have yours as a symbol (`keras-transformer vocab --symbols`)"
+            rule = "The model to start from reads a language code before each text. A vocabulary "
+            rule += "must have yours as a symbol (`keras-transformer vocab --symbols`)"
             raise UserError(f"{rule}. Received: one without {', '.join(sorted(codes)[:8])}")
         if settings.lora is not None:
             rule = "`lora` trains no embeddings, so the vocabulary must be that of `start_from`"

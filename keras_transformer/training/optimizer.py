@@ -124,10 +124,8 @@ class FusedAdam(keras.optimizers.Adam):
                 rule = 'Weights in float16 cannot be trained; use the dtype policy "mixed_float16"'
                 raise ValueError(f"{rule}. Received: {variable.path!r} of dtype float16")
             if variable.dtype == "bfloat16" and self.beta_2 > 1 - 2**-9:
-                rule = (
-                    f"beta_2={self.beta_2} is 1 in bfloat16, so nothing would be trained; use the "
-                )
-                rule += 'dtype policy "mixed_bfloat16", or a smaller beta_2'
+                rule = f"beta_2={self.beta_2} is 1 in bfloat16, so nothing would be trained; use "
+                rule += 'the dtype policy "mixed_bfloat16", or a smaller beta_2'
                 raise ValueError(f"{rule}. Received: {variable.path!r} of dtype bfloat16")
             if self.use_ema and getattr(variable, "overwrite_with_gradient", False):
                 rule = "Keras keeps no moving average (`use_ema`) of a model in float8"

@@ -97,7 +97,9 @@ def test_a_head_of_keras_is_evaluated_in_mixed_precision():
     states = keras.layers.Embedding(CLASSES, 8, dtype=dtype)(inputs)
     model = keras.Model(inputs, keras.layers.Dense(CLASSES, dtype=dtype)(states))
     batch = ids, ids, np.ones((1, 2), "float32")
-    expected = smoothed_cross_entropy(ids, keras.ops.convert_to_numpy(model(ids)).astype("float64")).mean()
+    expected = smoothed_cross_entropy(
+        ids, keras.ops.convert_to_numpy(model(ids)).astype("float64")
+    ).mean()
     assert_close(evaluate_tokens(model, [batch]).loss, expected, "bfloat16")
 
 
