@@ -6,7 +6,8 @@
 #
 # KERAS_TRANSFORMER_DATA is the folder with `tatoeba/deu-eng.tsv.gz` (tatoeba.org, through
 # manythings.org/anki) and `multi30k/`, as for multi30k.sh. OUTPUT is runs/adapt by default.
-# GENERAL_MINUTES (15) is the time of the general model, MINUTES (5) that of the others.
+# GENERAL_MINUTES (15) is the time of the general model, MINUTES (5) that of the others, SEED (1)
+# the seed of all.
 set -euo pipefail
 
 data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that holds multi30k/}"
@@ -14,7 +15,7 @@ output="${1:-runs/adapt}"
 text="$output/text"
 mkdir -p "$text"
 # On Intel's CPUs with AMX and AMD's (with clzero) with AVX512-BF16, bfloat16 is faster.
-shared=(--max-steps 100000)
+shared=(--max-steps 100000 --seed "${SEED:-1}")
 if grep -qsE 'amx_bf16|avx512_bf16.*clzero' /proc/cpuinfo; then shared+=(--mixed-precision); fi
 
 # An English sentence of Tatoeba has several translations, so it is in one of the three parts only.
