@@ -97,7 +97,7 @@ def test_other_corpora_are_refused(files, tmp_path):
     for corpus, form, message in (
         (PairsCorpus([("a", "(S XX )S")]), {}, "TreebankCorpus.*PairsCorpus"),
         (TreebankCorpus(path, tight), {}, "linearization of the settings.*max_unary=1"),
-        (TreebankCorpus(path, tight), {"max_unary": 1}, "may have 1 .*--max-unary.*Received: 2 in"),
+        (TreebankCorpus(path, tight), {"max_unary": 1}, "may have 1 .*`max_unary`.*Received: 2 in"),
     ):
         with pytest.raises(UserError, match=message):
             get_task("parsing").check(corpus, settings(linearization=form))
