@@ -102,7 +102,7 @@ def search_with_terms(search: Search, num_beams: int) -> BeamSearch:
 
 
 def _beams_with(num_ids):
-    """Returns the minimum number of beams for terms of so many ids; each number is compiled."""
+    """Returns the minimum number of beams for a sentence with `num_ids` ids of terms."""
     few, many = BEAMS_WITH_TERMS
     return 0 if not num_ids else few if num_ids < few else many
 

@@ -64,7 +64,7 @@ def r_drop_cross_entropy(labels: Tensor, logits: Tensor, smoothing: float, alpha
     return ops.mean(entropies, axis=1) + alpha / 4 * ops.sum(products, axis=-1)
 
 
-def squeezed(array, rank):
+def squeezed(array: Any, rank: int) -> Any:
     """Returns a tensor without a last axis of 1 beyond `rank`, as Keras' sparse losses do."""
     if array is None:
         return None

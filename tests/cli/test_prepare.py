@@ -55,6 +55,7 @@ def test_nothing_of_bleu_is_needed(succeed, files, vocabulary, tmp_path, monkeyp
     monkeypatch.setattr("keras_transformer.evaluation.bleu.make_bleu", None)
     language = ("--target-language", "ja", "--output", tmp_path / "prepared")
     succeed("prepare", *options(files), "--vocabulary", vocabulary, *language)
+    assert len(PreparedCorpus.load(tmp_path / "prepared").read("train")) == 100
 
 
 def test_a_dataset_is_warned_of_like_text(succeed, vocabulary, tmp_path):
