@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Trains and scores the first model of the table of translators in docs/results.md, on the CPU.
+#
+#     examples/diversification.sh
+#
+# Data diversification (Nguyen et al., 2020): two models, one of each direction, translate their own
+# training text. A third model learns from this text, and from each side with its translation.
+# TEACHER_MINUTES=20 sets the training time of each of the first two, MINUTES=58 that of the third.
+# KERAS_TRANSFORMER_DATA is the folder with `multi30k/`, and in it the files bpe10k.* of multi30k.sh.
+set -euo pipefail
+
+data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that holds multi30k/}/multi30k"
+output="runs/diversification"
+text="$output/text"
+mkdir -p "$text"
+for language in en de; do
+  gzip -dc "$data/bpe10k.train.$language.gz" > "$text/train.$language"
+done
+
+shared=(--preset tiny --vocabulary-type subword --max-steps 100000 --average-windows 5,10,15,20
+  --dropout 0.2 --attention-dropout 0.1 --activation-dropout 0.1)
+# On Intel's CPUs with AMX and AMD's (with clzero) with AVX512-BF16, bfloat16 is faster.
+if grep -qsE 'amx_bf16|avx512_bf16.*clzero' /proc/cpuinfo; then shared+=(--mixed-precision); fi
+
+train() { # NAME SOURCE_LANGUAGE TARGET_LANGUAGE MINUTES OPTIONS...
+  keras-transformer train --output "$output/$1" --max-minutes "$4" "${shared[@]}" \
+    --valid-source "$data/bpe10k.valid.$2.gz" --valid-target "$data/bpe10k.valid.$3.gz" "${@:5}"
+}
+
+translate() { # SOURCE_LANGUAGE TARGET_LANGUAGE
+  keras-transformer translate --model "$output/$1-$2" --beam-size 5 \
+    --input "$text/train.$1" --output "$text/words.$2"
+  # Answers have whole words. The training text shows how to split them; other words are split into
+  # the longest subwords, from the left.
+  python3 - "$text/train.$2" "$text/words.$2" "$text/translated.$2" <<'PYTHON'
+import pathlib, sys
+
+known, words, output = (pathlib.Path(name) for name in sys.argv[1:])
+subwords, pieces = {}, set()
+for line in known.open(encoding="utf-8"):
+    pieces.update(line.split())
+    for word in line.replace("@@ ", "@@").split():
+        subwords[word.replace("@@", "")] = word.replace("@@", "@@ ")
+
+
+def split(word):
+    if word in pieces:
+        return word
+    for length in range(len(word) - 1, 0, -1):
+        if word[:length] + "@@" in pieces:
+            return f"{word[:length]}@@ {split(word[length:])}"
+    return word
+
+
+with words.open(encoding="utf-8") as lines, output.open("w", encoding="utf-8") as answers:
+    for line in lines:
+        print(*(subwords.get(word) or split(word) for word in line.split()), file=answers)
+PYTHON
+}
+
+for pair in "en de" "de en"; do
+  read -r source target <<< "$pair"
+  train "$source-$target" "$source" "$target" "${TEACHER_MINUTES:-20}" --bleu-every 5 \
+    --source "$text/train.$source" --target "$text/train.$target"
+  translate "$source" "$target"
+done
+
+corpora=(--corpus "real=1:$text/train.en,$text/train.de"
+  --corpus "forward=1:$text/train.en,$text/translated.de"
+  --corpus "back=1:$text/translated.en,$text/train.de")
+train student en de "${MINUTES:-58}" "${corpora[@]}" \
+  --evaluate-every 500 --checkpoint-every 500 --bleu-every 4
+# The text is already tokenized and lower-cased: BLEU uses its tokens, with subwords joined.
+keras-transformer evaluate --model "$output/student" \
+  --source "$data/bpe10k.test.2016.en.gz" --reference "$data/bpe10k.test.2016.de.gz"
