@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Trains and scores the first model of the table of translators in docs/results.md, on the CPU.
+# Trains and scores the first two models of the table of translators in docs/results.md, on the CPU.
 #
 #     examples/diversification.sh
+#     SEEDS="1 2" MINUTES=78 examples/diversification.sh
 #
-# Data diversification (Nguyen et al., 2020): two models, one of each direction, translate their own
-# training text. A third model learns from this text, and from each side with its translation.
-# TEACHER_MINUTES=20 sets the training time of each of the first two, MINUTES=58 that of the third.
+# Data diversification (Nguyen et al., 2020): models of both directions, the teachers, translate
+# their own training text. Another model, the student, learns from this text and from each side with
+# its translations. For each of SEEDS=1, one teacher of each direction is trained.
+# TEACHER_MINUTES=20 sets the training time of each teacher, MINUTES=58 that of the student.
 # KERAS_TRANSFORMER_DATA is the folder with `multi30k/`, and in it the files bpe10k.* of multi30k.sh.
 set -euo pipefail
 
@@ -27,12 +29,12 @@ train() { # NAME SOURCE_LANGUAGE TARGET_LANGUAGE MINUTES OPTIONS...
     --valid-source "$data/bpe10k.valid.$2.gz" --valid-target "$data/bpe10k.valid.$3.gz" "${@:5}"
 }
 
-translate() { # SOURCE_LANGUAGE TARGET_LANGUAGE
-  keras-transformer translate --model "$output/$1-$2" --beam-size 5 \
-    --input "$text/train.$1" --output "$text/words.$2"
+translate() { # SOURCE_LANGUAGE TARGET_LANGUAGE SEED
+  keras-transformer translate --model "$output/$1-$2-$3" --beam-size 5 \
+    --input "$text/train.$1" --output "$text/words-$3.$2"
   # Answers have whole words. The training text shows how to split them; other words are split into
   # the longest subwords, from the left.
-  python3 - "$text/train.$2" "$text/words.$2" "$text/translated.$2" <<'PYTHON'
+  python3 - "$text/train.$2" "$text/words-$3.$2" "$text/translated-$3.$2" <<'PYTHON'
 import pathlib, sys
 
 known, words, output = (pathlib.Path(name) for name in sys.argv[1:])
@@ -58,16 +60,18 @@ with words.open(encoding="utf-8") as lines, output.open("w", encoding="utf-8") a
 PYTHON
 }
 
-for pair in "en de" "de en"; do
-  read -r source target <<< "$pair"
-  train "$source-$target" "$source" "$target" "${TEACHER_MINUTES:-20}" --bleu-every 5 \
-    --source "$text/train.$source" --target "$text/train.$target"
-  translate "$source" "$target"
+corpora=(--corpus "real=1:$text/train.en,$text/train.de")
+for seed in ${SEEDS:-1}; do
+  for pair in "en de" "de en"; do
+    read -r source target <<< "$pair"
+    train "$source-$target-$seed" "$source" "$target" "${TEACHER_MINUTES:-20}" --bleu-every 5 \
+      --seed "$seed" --source "$text/train.$source" --target "$text/train.$target"
+    translate "$source" "$target" "$seed"
+  done
+  corpora+=(--corpus "forward-$seed=1:$text/train.en,$text/translated-$seed.de"
+    --corpus "back-$seed=1:$text/translated-$seed.en,$text/train.de")
 done
 
-corpora=(--corpus "real=1:$text/train.en,$text/train.de"
-  --corpus "forward=1:$text/train.en,$text/translated.de"
-  --corpus "back=1:$text/translated.en,$text/train.de")
 train student en de "${MINUTES:-58}" "${corpora[@]}" \
   --evaluate-every 500 --checkpoint-every 500 --bleu-every 4
 # The text is already tokenized and lower-cased: BLEU uses its tokens, with subwords joined.
