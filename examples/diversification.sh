@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Trains and scores the first two models of the table of translators in docs/results.md, on the CPU.
+# Trains and scores the first model of the table of translators in docs/results.md, on the CPU. The
+# second command trains the second model.
 #
 #     examples/diversification.sh
 #     SEEDS="1 2" MINUTES=78 examples/diversification.sh
 #
 # Data diversification (Nguyen et al., 2020): models of both directions, the teachers, translate
 # their own training text. Another model, the student, learns from this text and from each side with
-# its translations. For each of SEEDS=1, one teacher of each direction is trained.
+# its translations. SEEDS=1 are the seeds of the teachers: each seed gives one of each direction.
 # TEACHER_MINUTES=20 sets the training time of each teacher, MINUTES=58 that of the student.
 # KERAS_TRANSFORMER_DATA is the folder with `multi30k/`, and in it the files bpe10k.* of multi30k.sh.
 set -euo pipefail
@@ -14,6 +15,8 @@ set -euo pipefail
 data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that holds multi30k/}/multi30k"
 output="runs/diversification"
 text="$output/text"
+seeds="${SEEDS:-1}"
+student="student-${seeds// /-}"
 mkdir -p "$text"
 for language in en de; do
   gzip -dc "$data/bpe10k.train.$language.gz" > "$text/train.$language"
@@ -61,7 +64,7 @@ PYTHON
 }
 
 corpora=(--corpus "real=1:$text/train.en,$text/train.de")
-for seed in ${SEEDS:-1}; do
+for seed in $seeds; do
   for pair in "en de" "de en"; do
     read -r source target <<< "$pair"
     train "$source-$target-$seed" "$source" "$target" "${TEACHER_MINUTES:-20}" --bleu-every 5 \
@@ -72,8 +75,8 @@ for seed in ${SEEDS:-1}; do
     --corpus "back-$seed=1:$text/translated-$seed.en,$text/train.de")
 done
 
-train student en de "${MINUTES:-58}" "${corpora[@]}" \
+train "$student" en de "${MINUTES:-58}" "${corpora[@]}" \
   --evaluate-every 500 --checkpoint-every 500 --bleu-every 4
 # The text is already tokenized and lower-cased: BLEU uses its tokens, with subwords joined.
-keras-transformer evaluate --model "$output/student" \
+keras-transformer evaluate --model "$output/$student" \
   --source "$data/bpe10k.test.2016.en.gz" --reference "$data/bpe10k.test.2016.de.gz"
