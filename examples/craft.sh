@@ -41,8 +41,8 @@ case "$setting" in
     exit 2
     ;;
 esac
-# On CPUs with AMX, bfloat16 is faster.
-if grep -qs amx_bf16 /proc/cpuinfo; then options+=(--mixed-precision); fi
+# On Intel's CPUs with AMX and AMD's (with clzero) with AVX512-BF16, bfloat16 is faster.
+if grep -qsE 'amx_bf16|avx512_bf16.*clzero' /proc/cpuinfo; then options+=(--mixed-precision); fi
 if [[ "$trees" != all ]]; then
   options+=(--limit-trees "$trees")
   output+="-$trees"

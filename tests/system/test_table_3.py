@@ -20,9 +20,10 @@ def script():
 
 def test_an_effect_of_the_size_of_a_tie_is_a_tie(script):
     """Learned positions (row E) lower BLEU by 0.1 in the paper, which calls this no difference."""
-    runs = [dict.fromkeys(script.MEASURES, value) for value in (9.0, 10.0)]
+    base = [dict.fromkeys(script.MEASURES, value) for value in (9.0, 10.0)]
+    runs = [dict.fromkeys(script.MEASURES, value) for value in (10.0, 9.0)]  # no effect, margin 2
     for row in ("table3_e", "table3_d_smoothing02", "table3_d_dropout02"):
-        found = script.effects({"base": runs, row: runs})[row]
+        found = script.effects({"base": base, row: runs})[row]
         verdicts = [script.verdict(*effect, tie) for effect, tie in
                     zip(found, script.PAPER_TIES, strict=True)]  # fmt: skip
         assert (
@@ -33,6 +34,14 @@ def test_an_effect_of_the_size_of_a_tie_is_a_tie(script):
                 "table3_d_dropout02": ["yes: none", "no, within margin"],
             }[row]
         )
+
+
+def test_an_effect_is_the_mean_difference_of_the_seeds(script):
+    base, row = ([dict.fromkeys(script.MEASURES, value) for value in values]
+                 for values in ((9.0, 10.0, 14.0), (10.0, 11.5, 14.5)))  # fmt: skip
+    _, effect, margin = script.effects({"base": base, "table3_e": row})["table3_e"][0]
+    # Differences of 1, 1.5 and 0.5: their standard deviation is 0.5.
+    assert effect == pytest.approx(1) and margin == pytest.approx(2 * 0.5 / 3**0.5)
 
 
 def test_it_goes_on_to_more_steps_refuses_fewer_and_stops_at_a_failure(
