@@ -7,7 +7,7 @@
 #
 # Data diversification (Nguyen et al., 2020): models of both directions, the teachers, translate
 # their own training text. Another model, the student, learns from this text and from each side with
-# its translations. SEEDS=1 are the seeds of the teachers: each seed gives one of each direction.
+# its translations. SEEDS=1 lists the seeds: each of them trains one teacher of each direction.
 # TEACHER_MINUTES=20 sets the training time of each teacher, MINUTES=58 that of the student.
 # KERAS_TRANSFORMER_DATA is the folder with `multi30k/`, and in it the files bpe10k.* of multi30k.sh.
 set -euo pipefail

@@ -185,9 +185,9 @@ def standard_error(values):
 def effects(results):
     """Returns the paper's effect, our effect, and our margin of error, by row and measure.
 
-    An effect is the difference from base. Rows with the same seed see the same batches, which are
-    much of the difference between seeds. So our effect is the mean of the differences of each seed,
-    and the margin is twice the standard error of this mean.
+    An effect is the difference from base. Rows with the same seed see the same batches, and a seed
+    shifts the figures of all rows alike. So rows are compared seed by seed: our effect is the mean
+    difference over the seeds, and the margin is twice its standard error.
     """
     found = {}
     for row in results:
