@@ -1,22 +1,27 @@
 #!/usr/bin/env bash
 # Trains and scores the first model of the table of translators in docs/results.md, on the CPU. The
-# second command trains the second model.
+# other commands train the second and the third model.
 #
 #     examples/diversification.sh
-#     SEEDS="1 2" MINUTES=78 examples/diversification.sh
+#     ANSWERS=best MINUTES=58 examples/diversification.sh
+#     SEEDS="1 2" ANSWERS=best MINUTES=78 examples/diversification.sh
 #
 # Data diversification (Nguyen et al., 2020): models of both directions, the teachers, translate
 # their own training text. Another model, the student, learns from this text and from each side with
-# its translations. SEEDS=1 lists the seeds: each of them trains one teacher of each direction.
-# TEACHER_MINUTES=20 sets the training time of each teacher, MINUTES=58 that of the student.
-# KERAS_TRANSFORMER_DATA is the folder with `multi30k/`, and in it the files bpe10k.* of multi30k.sh.
+# its translations. ANSWERS lists the translations of a sentence that are used: `best` is the one
+# with the highest score, `nearest` the one of five with the highest BLEU against the real
+# translation (Kim and Rush, 2016). SEEDS=1 lists the seeds: each of them trains one teacher of each
+# direction. TEACHER_MINUTES=20 sets the training time of each teacher, MINUTES=100 that of the
+# student. KERAS_TRANSFORMER_DATA is the folder with `multi30k/`, and in it the files bpe10k.* of
+# multi30k.sh.
 set -euo pipefail
 
 data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that holds multi30k/}/multi30k"
 output="runs/diversification"
 text="$output/text"
 seeds="${SEEDS:-1}"
-student="student-${seeds// /-}"
+answers="${ANSWERS:-best nearest}"
+student="student-${seeds// /-}-${answers// /-}"
 mkdir -p "$text"
 for language in en de; do
   gzip -dc "$data/bpe10k.train.$language.gz" > "$text/train.$language"
@@ -33,16 +38,18 @@ train() { # NAME SOURCE_LANGUAGE TARGET_LANGUAGE MINUTES OPTIONS...
 }
 
 translate() { # SOURCE_LANGUAGE TARGET_LANGUAGE SEED
-  keras-transformer translate --model "$output/$1-$2-$3" --beam-size 5 \
-    --input "$text/train.$1" --output "$text/words-$3.$2"
+  keras-transformer translate --model "$output/$1-$2-$3" --beam-size 5 --n-best 5 \
+    --input "$text/train.$1" --output "$text/answers-$3.$2"
   # Answers have whole words. The training text shows how to split them; other words are split into
   # the longest subwords, from the left.
-  python3 - "$text/train.$2" "$text/words-$3.$2" "$text/translated-$3.$2" <<'PYTHON'
+  python3 - "$text" "$2" "$3" <<'PYTHON'
 import pathlib, sys
+from sacrebleu.metrics import BLEU
 
-known, words, output = (pathlib.Path(name) for name in sys.argv[1:])
+text, language, seed = pathlib.Path(sys.argv[1]), *sys.argv[2:]
+references = (text / f"train.{language}").read_text(encoding="utf-8").splitlines()
 subwords, pieces = {}, set()
-for line in known.open(encoding="utf-8"):
+for line in references:
     pieces.update(line.split())
     for word in line.replace("@@ ", "@@").split():
         subwords[word.replace("@@", "")] = word.replace("@@", "@@ ")
@@ -57,9 +64,22 @@ def split(word):
     return word
 
 
-with words.open(encoding="utf-8") as lines, output.open("w", encoding="utf-8") as answers:
+answers = [[] for _ in references]  # of each line, the best first
+with (text / f"answers-{seed}.{language}").open(encoding="utf-8") as lines:
     for line in lines:
-        print(*(subwords.get(word) or split(word) for word in line.split()), file=answers)
+        number, _, _, answer = line.rstrip("\n").split("\t")
+        answers[int(number) - 1].append(answer)
+
+bleu = BLEU(tokenize="none", effective_order=True, force=True)
+chosen = {"best": [each[0] for each in answers], "nearest": []}
+for reference, each in zip(references, answers, strict=True):
+    words = reference.replace("@@ ", "")
+    scores = [bleu.sentence_score(answer, [words]).score for answer in each]
+    chosen["nearest"].append(each[scores.index(max(scores))])
+for name, translations in chosen.items():
+    with (text / f"{name}-{seed}.{language}").open("w", encoding="utf-8") as output:
+        for answer in translations:
+            print(*(subwords.get(word) or split(word) for word in answer.split()), file=output)
 PYTHON
 }
 
@@ -71,11 +91,13 @@ for seed in $seeds; do
       --seed "$seed" --source "$text/train.$source" --target "$text/train.$target"
     translate "$source" "$target" "$seed"
   done
-  corpora+=(--corpus "forward-$seed=1:$text/train.en,$text/translated-$seed.de"
-    --corpus "back-$seed=1:$text/translated-$seed.en,$text/train.de")
+  for answer in $answers; do
+    corpora+=(--corpus "forward-$answer-$seed=1:$text/train.en,$text/$answer-$seed.de"
+      --corpus "back-$answer-$seed=1:$text/$answer-$seed.en,$text/train.de")
+  done
 done
 
-train "$student" en de "${MINUTES:-58}" "${corpora[@]}" \
+train "$student" en de "${MINUTES:-100}" "${corpora[@]}" \
   --evaluate-every 500 --checkpoint-every 500 --bleu-every 4
 # The text is already tokenized and lower-cased: BLEU uses its tokens, with subwords joined.
 keras-transformer evaluate --model "$output/$student" \
