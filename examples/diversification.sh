@@ -47,7 +47,8 @@ import pathlib, sys
 from sacrebleu.metrics import BLEU
 
 text, language, seed = pathlib.Path(sys.argv[1]), *sys.argv[2:]
-references = (text / f"train.{language}").read_text(encoding="utf-8").splitlines()
+with (text / f"train.{language}").open(encoding="utf-8") as lines:
+    references = [line.rstrip("\n") for line in lines]
 subwords, pieces = {}, set()
 for line in references:
     pieces.update(line.split())
@@ -64,18 +65,18 @@ def split(word):
     return word
 
 
-answers = [[] for _ in references]  # of each line, the best first
+answers = [[] for _ in references]  # of each line, best first
 with (text / f"answers-{seed}.{language}").open(encoding="utf-8") as lines:
     for line in lines:
         number, _, _, answer = line.rstrip("\n").split("\t")
         answers[int(number) - 1].append(answer)
 
 bleu = BLEU(tokenize="none", effective_order=True, force=True)
-chosen = {"best": [each[0] for each in answers], "nearest": []}
-for reference, each in zip(references, answers, strict=True):
+chosen = {"best": [candidates[0] for candidates in answers], "nearest": []}
+for reference, candidates in zip(references, answers, strict=True):
     words = reference.replace("@@ ", "")
-    scores = [bleu.sentence_score(answer, [words]).score for answer in each]
-    chosen["nearest"].append(each[scores.index(max(scores))])
+    scores = [bleu.sentence_score(answer, [words]).score for answer in candidates]
+    chosen["nearest"].append(candidates[scores.index(max(scores))])
 for name, translations in chosen.items():
     with (text / f"{name}-{seed}.{language}").open("w", encoding="utf-8") as output:
         for answer in translations:
