@@ -11,9 +11,9 @@
 # its translations. ANSWERS lists the translations of a sentence that are used: `best` is the one
 # with the highest score, `nearest` the one of five with the highest BLEU against the real
 # translation (Kim and Rush, 2016). SEEDS=1 lists the seeds: each of them trains one teacher of each
-# direction. TEACHER_MINUTES=20 sets the training time of each teacher, MINUTES=100 that of the
-# student. KERAS_TRANSFORMER_DATA is the folder with `multi30k/`, and in it the files bpe10k.* of
-# multi30k.sh.
+# direction. STUDENT_SEED=1 is the seed of the student. TEACHER_MINUTES=20 sets the training time of
+# each teacher, MINUTES=100 that of the student. KERAS_TRANSFORMER_DATA is the folder with
+# `multi30k/`, and in it the files bpe10k.* of multi30k.sh.
 set -euo pipefail
 
 data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that holds multi30k/}/multi30k"
@@ -21,7 +21,7 @@ output="runs/diversification"
 text="$output/text"
 seeds="${SEEDS:-1}"
 answers="${ANSWERS:-best nearest}"
-student="student-${seeds// /-}-${answers// /-}"
+student="student-${STUDENT_SEED:=1}-of-${seeds// /-}-${answers// /-}"
 mkdir -p "$text"
 for language in en de; do
   gzip -dc "$data/bpe10k.train.$language.gz" > "$text/train.$language"
@@ -98,7 +98,7 @@ for seed in $seeds; do
   done
 done
 
-train "$student" en de "${MINUTES:-100}" "${corpora[@]}" \
+train "$student" en de "${MINUTES:-100}" --seed "$STUDENT_SEED" "${corpora[@]}" \
   --evaluate-every 500 --checkpoint-every 500 --bleu-every 4
 # The text is already tokenized and lower-cased: BLEU uses its tokens, with subwords joined.
 keras-transformer evaluate --model "$output/$student" \
