@@ -21,7 +21,8 @@ output="runs/diversification"
 text="$output/text"
 seeds="${SEEDS:-1}"
 answers="${ANSWERS:-best nearest}"
-student="student-${STUDENT_SEED:=1}-of-${seeds// /-}-${answers// /-}"
+student_seed="${STUDENT_SEED:-1}"
+student="student-${seeds// /-}-${answers// /-}-seed-$student_seed"
 mkdir -p "$text"
 for language in en de; do
   gzip -dc "$data/bpe10k.train.$language.gz" > "$text/train.$language"
@@ -98,7 +99,7 @@ for seed in $seeds; do
   done
 done
 
-train "$student" en de "${MINUTES:-100}" --seed "$STUDENT_SEED" "${corpora[@]}" \
+train "$student" en de "${MINUTES:-100}" --seed "$student_seed" "${corpora[@]}" \
   --evaluate-every 500 --checkpoint-every 500 --bleu-every 4
 # The text is already tokenized and lower-cased: BLEU uses its tokens, with subwords joined.
 keras-transformer evaluate --model "$output/$student" \

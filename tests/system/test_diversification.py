@@ -82,9 +82,10 @@ def test_the_student_learns_the_best_and_the_nearest_translation_of_each_side(ru
 def test_each_seed_has_its_teachers_and_a_student_of_its_own(run):
     commands, _ = run(SEEDS="1 2", ANSWERS="best", STUDENT_SEED="3")
     outputs = [command.split("--output ")[1].split()[0] for command in commands[:-1:2]]
-    names = ["en-de-1", "de-en-1", "en-de-2", "de-en-2", "student-3-of-1-2-best"]
+    names = ["en-de-1", "de-en-1", "en-de-2", "de-en-2", "student-1-2-best-seed-3"]
     assert outputs == [f"runs/diversification/{name}" for name in names]
-    assert "--seed 3 " in commands[8]
+    seeds = [command.split("--seed ")[1].split()[0] for command in commands[:-1:2]]
+    assert seeds == ["1", "1", "2", "2", "3"]
     assert [corpus.split("=")[0] for corpus in corpora_of(commands[8])] == [
         "real", "forward-best-1", "back-best-1", "forward-best-2", "back-best-2",
     ]  # fmt: skip
